@@ -1,0 +1,47 @@
+# Two commands matter: `make demo` shows the main job, `make test` proves it. Both set themselves up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed-$(shell cksum requirements-dev.lock pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types check format lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP) ## make the virtual environment
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("fmsg-mcpd needs Python 3.11 or later, this is " + sys.version.split()[0] + "; say PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else 0'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@rm -f $(VENV)/.installed-*
+	@touch $@
+
+demo: setup ## two agents converse through a real front, daemon, Redis and two federated sandbox hosts
+	$(BIN)/fmsg-mcpd demo $(ARGS)
+
+test: setup ## the whole test suite
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+lint: setup ## ruff, both halves
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## strict type check, tests included
+	$(BIN)/mypy
+
+check: lint types test ## everything CI runs
+
+format: setup ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: setup ## resolve the development dependencies anew
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --extra embedded pyproject.toml build-requirements.in -o requirements-dev.lock
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

@@ -1,0 +1,201 @@
+"""Messages as the Web API gives them (FMSG-003, "Message object"), tolerant of what older hosts leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import msgspec
+
+from fmsg.address import fold
+
+Address = str
+PosixSeconds = float
+MessageId = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the delivery to one recipient; see `fmsg.delivery` for its meaning."""
+
+    addr: Address
+    time_delivered: str | None = None
+    response_code: int | None = None
+
+
+class AddToBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """One act of adding recipients to a message."""
+
+    batch_id: int | None = None
+    add_to_from: Address | None = None
+    to: tuple[Address, ...] | None = ()
+    to_delivery: tuple[Delivery, ...] | None = ()
+    time: PosixSeconds | None = None
+    sha256: str | None = None
+
+
+class AttachmentInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Name and size of an attachment; ``position``, ``type`` and ``download`` only in thread answers."""
+
+    filename: str
+    size: int = 0
+    position: int | None = None
+    type: str | None = None
+    download: str | None = None
+
+
+class ReactionCount(msgspec.Struct, frozen=True, kw_only=True):
+    """An emoji and who reacts with it now."""
+
+    emoji: str
+    from_: tuple[Address, ...] | None = msgspec.field(name="from", default=())
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One message. ``time`` None marks a draft; ``id`` is 0 where the host leaves it out and nobody filled it in."""
+
+    id: MessageId = 0
+    version: int = 1
+    has_pid: bool = False
+    has_add_to: bool = False
+    important: bool = False
+    no_reply: bool = False
+    deflate: bool = False
+    terminal: bool = False
+    pid: MessageId | None = None
+    from_: Address = msgspec.field(name="from", default="")
+    to: tuple[Address, ...] | None = ()
+    to_delivery: tuple[Delivery, ...] | None = ()
+    add_to: tuple[AddToBatch, ...] | None = ()
+    time: PosixSeconds | None = None
+    topic: str | None = ""
+    type: str = ""
+    size: int = 0
+    short_text: str | None = None
+    read: bool | None = None
+    time_read: PosixSeconds | None = None
+    attachments: tuple[AttachmentInfo, ...] | None = ()
+    reaction: str | None = None
+    reactions: tuple[ReactionCount, ...] | None = ()
+    sha256: str | None = None
+
+    @property
+    def is_draft(self) -> bool:
+        """A draft is not a message yet and is never an arrival."""
+        return self.time is None
+
+    @property
+    def is_reaction(self) -> bool:
+        """Whether the message is itself a reaction (FMSG-005); the empty string clears one."""
+        return self.reaction is not None
+
+    def whole_text(self) -> str | None:
+        """The body where ``short_text`` is all of it, else None: then it takes a request for ``/data``."""
+        if self.short_text is not None and len(self.short_text.encode()) >= self.size:
+            return self.short_text
+        return None
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of a list route, newest id first. ``host_time_s`` is the host's ``Date`` in POSIX seconds, if given."""
+
+    messages: tuple[Message, ...]
+    host_time_s: float | None = None
+
+
+class ThreadBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A body in a thread answer: ``text`` for text-like types small enough, else only where to fetch it."""
+
+    type: str = ""
+    size: int = 0
+    text: str | None = None
+    download: str | None = None
+    cacheable: bool = False
+
+
+class ThreadMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """One message of a lineage. An invisible ancestor has only ``id`` and ``visible`` False."""
+
+    id: MessageId
+    visible: bool = True
+    pid: MessageId | None = None
+    from_: Address = msgspec.field(name="from", default="")
+    to: tuple[Address, ...] | None = ()
+    add_to: tuple[AddToBatch, ...] | None = ()
+    time: PosixSeconds | None = None
+    topic: str | None = ""
+    type: str = ""
+    size: int = 0
+    no_reply: bool = False
+    important: bool = False
+    terminal: bool = False
+    message_sha256: str | None = None
+    body: ThreadBody | None = None
+    attachments: tuple[AttachmentInfo, ...] | None = ()
+
+
+class Thread(msgspec.Struct, frozen=True, kw_only=True):
+    """The lineage of ``trigger_id``, root first. ``complete`` is False when an ancestor is not visible."""
+
+    root_id: MessageId
+    trigger_id: MessageId
+    complete: bool = True
+    messages: tuple[ThreadMessage, ...] | None = ()
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message to be created. ``pid`` is an id, or a batch's sha256 for someone only in that batch (FMSG-003)."""
+
+    from_: Address = msgspec.field(name="from")
+    to: tuple[Address, ...]
+    type: str
+    size: int
+    data: str | None = None
+    pid: int | str | None = None
+    topic: str | None = None
+    important: bool = False
+    no_reply: bool = False
+    terminal: bool = False
+
+    def wire(self) -> dict[str, Any]:
+        """The JSON object of ``POST /fmsg``."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return {"version": 1, "size": self.size, **fields}
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to ``POST /fmsg/{id}/send``."""
+
+    id: MessageId
+    time: PosixSeconds
+
+
+def participants(
+    *, from_: Address, to: Iterable[Address] | None, add_to: Iterable[AddToBatch] | None
+) -> tuple[Address, ...]:
+    """Sender, recipients, adders and added, each once (case-folded), in that order, lower case (FMSG-007, Terminology)."""
+    seen: dict[str, Address] = {}
+    for address in (from_, *(to or ())):
+        seen.setdefault(fold(address), address.lower())
+    for batch in add_to or ():
+        for address in (batch.add_to_from or "", *(batch.to or ())):
+            if address:
+                seen.setdefault(fold(address), address.lower())
+    return tuple(seen.values())
+
+
+def available_at_s(message: Message, caller: Address) -> PosixSeconds | None:
+    """When the message became available to the caller by the sender's or adder's clock; None for a draft.
+
+    The send time for a primary recipient, else the time of the first add-to batch that names the caller.
+    """
+    if message.time is None:
+        return None
+    me = fold(caller)
+    if any(fold(address) == me for address in message.to or ()):
+        return message.time
+    times = [
+        batch.time
+        for batch in message.add_to or ()
+        if batch.time is not None and any(fold(address) == me for address in batch.to or ())
+    ]
+    return min(times) if times else message.time

@@ -1,0 +1,102 @@
+"""The values a ledger keeps: references and headers, never content, never credentials."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal, NewType
+
+import msgspec
+
+from fmsg.address import fold
+
+CallerKey = NewType("CallerKey", str)
+"""A hash of (API URL, case-folded address): the only form of a caller in Redis keys, metrics and logs."""
+
+Source = Literal["seed", "push", "backfill", "reconcile", "poll"]
+"""How an arrival was found. ``seed``: it was there when the ledger began, so its place in the order is an estimate."""
+
+
+def caller_key(api_url: str, address: str) -> CallerKey:
+    """The key of a caller at a host: 32 hexadecimal digits."""
+    digest = hashlib.sha256(f"{api_url.rstrip('/')}\0{fold(address)}".encode())
+    return CallerKey(digest.hexdigest()[:32])
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """A message seen as available to a caller, before the ledger gave it an offset.
+
+    ``root`` is 0 while unknown. ``sent_at_s`` is the host's time at which it became available (`fmsg.message.available_at_s`).
+    """
+
+    id: int
+    pid: int | None
+    root: int
+    from_: str
+    no_reply: bool = False
+    reaction: bool = False
+    terminal: bool = False
+    sent_at_s: float = 0.0
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of a ledger: offset ``n`` (1, 2, 3 … without holes) and the ledger's own time of arrival."""
+
+    n: int
+    id: int
+    pid: int | None
+    root: int
+    from_: str
+    no_reply: bool = False
+    reaction: bool = False
+    terminal: bool = False
+    sent_at_s: float = 0.0
+    arrived_at_s: float = 0.0
+    source: Source = "push"
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """What was there before the ledger: ids up to ``newest_id`` and times up to ``time_s`` (host's clock) are old news.
+
+    A listed message that the ledger does not hold is an arrival if its id is above ``newest_id`` or it became available
+    after ``time_s``.
+    """
+
+    newest_id: int = 0
+    time_s: float = 0.0
+
+
+class LedgerState(msgspec.Struct, frozen=True, kw_only=True):
+    """A ledger at one moment.
+
+    ``epoch`` names this life of the ledger; ``first_n`` … ``last_n`` are the offsets it still holds (``first_n ==
+    last_n + 1`` when it holds none); offsets up to ``seed_n`` are seeds; ``now_s`` is the ledger's clock.
+    """
+
+    epoch: str
+    first_n: int
+    last_n: int
+    seed_n: int
+    baseline: Baseline
+    now_s: float
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a read: entries in order after the asked offset, and the ledger's state at that moment."""
+
+    entries: tuple[Arrival, ...]
+    state: LedgerState
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a message stands in a ledger. ``handed_out``: this epoch returned it as a position."""
+
+    n: int
+    handed_out: bool
+
+
+class Appended(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of an append: the ids that were new (with their offsets, in order) and how many were there already."""
+
+    new: tuple[tuple[int, int], ...]
+    duplicates: int
+    state: LedgerState

@@ -1,0 +1,258 @@
+"""What the rest of the house needs of a ledger. `ledger.memory` and `ledger.redis` keep the same contract.
+
+Every method may raise `LedgerUnavailable`; those that need a begun ledger raise `NoLedger`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+from ledger.arrival import Appended, Baseline, CallerKey, LedgerState, Place, Seen, Slice, Source
+
+
+class LedgerError(Exception):
+    """Base of the errors of this package."""
+
+
+class LedgerUnavailable(LedgerError):
+    """The store behind the ledger cannot be reached now. Nothing is lost: readers go to the host meanwhile."""
+
+
+class NoLedger(LedgerError):
+    """This caller has no ledger: never begun, expired or flushed. Begin one, then go on."""
+
+
+class StaleEpoch(LedgerError):
+    """The ledger began anew since the caller last looked: read its state and locate again."""
+
+
+class Ledger(Protocol):
+    """Arrivals of every caller."""
+
+    async def state(self, caller: CallerKey) -> LedgerState | None:
+        """The ledger now, or None where there is none."""
+        ...
+
+    async def begin(self, caller: CallerKey, seeds: Sequence[Seen], baseline: Baseline) -> LedgerState:
+        """Begin a ledger with the messages that are there already, oldest first; does nothing where one exists.
+
+        A seed's ``arrived_at_s`` is its ``sent_at_s``, never later than now. The baseline and the seeds are stored
+        together or not at all.
+        """
+        ...
+
+    async def append(self, caller: CallerKey, seen: Sequence[Seen], source: Source) -> Appended:
+        """Append what is not there yet, in the given order, in one atomic step; ring the doorbell if anything was new.
+
+        Appending twice is harmless. Trims to the configured length exactly and moves the baseline past what it trims.
+        """
+        ...
+
+    async def read(self, caller: CallerKey, after_n: int, limit: int) -> Slice:
+        """At most ``limit`` entries with ``n > after_n``. A first entry beyond ``after_n + 1`` is a trim gap."""
+        ...
+
+    async def read_back(self, caller: CallerKey, before_n: int, limit: int) -> Slice:
+        """At most ``limit`` entries with ``n < before_n``: those nearest to it, in ascending order."""
+        ...
+
+    async def locate(self, caller: CallerKey, message_ids: Sequence[int]) -> Mapping[int, Place]:
+        """The places of those of the ids that the ledger holds."""
+        ...
+
+    async def set_roots(self, caller: CallerKey, roots: Mapping[int, int]) -> None:
+        """Late roots: message id → thread root. Rings the doorbell, since a held-back entry may qualify now."""
+        ...
+
+    async def note_returned(self, caller: CallerKey, *, above: Iterable[int], position: int) -> None:
+        """Remember for a day the ids returned above a position, and that the position (an id) was handed out."""
+        ...
+
+    async def returned(self, caller: CallerKey, message_ids: Sequence[int]) -> frozenset[int]:
+        """Those of the ids that `note_returned` remembers as returned above a position."""
+        ...
+
+    async def forget(self, caller: CallerKey) -> None:
+        """Drop the caller's ledger and its marks."""
+        ...
+
+
+class Doorbell(Protocol):
+    """Hints that a caller's ledger grew. May be lost: whoever listens re-reads now and then all the same."""
+
+    def listen(self, caller: CallerKey, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` (must not block) at each ring and after each reconnect; returns the function that ends it."""
+        ...
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Run the one reader of this process while the context is open."""
+        ...
+
+
+class FeedReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a daemon says of one caller's feed; written at transitions only.
+
+    ``live`` is to be believed only while ``daemon``'s heartbeat is there (`Fleet.alive`).
+    """
+
+    state: str
+    daemon: str
+    since_s: float
+    error: str | None = None
+    needs_credential: bool = False
+
+    @property
+    def live(self) -> bool:
+        """Whether the socket was open and the backfill complete."""
+        return self.state == "live"
+
+
+class Activation(msgspec.Struct, frozen=True, kw_only=True):
+    """A caller somebody waits for. The token is there only when it can be unsealed and has not expired."""
+
+    caller: CallerKey
+    address: str
+    api_url: str
+    asked_at_s: float
+    token: str | None = None
+    token_expires_at_s: float = 0.0
+
+
+class Activations(Protocol):
+    """Which callers are active, with what credential, and how their feeds do."""
+
+    async def activate(
+        self, caller: CallerKey, *, address: str, api_url: str, token: str | None, token_expires_at_s: float
+    ) -> None:
+        """Mark the caller active now, leave the token for its feed (sealed at rest), ring the daemons."""
+        ...
+
+    async def get(self, caller: CallerKey) -> Activation | None:
+        """The caller's activation, or None where it is not active (any more)."""
+        ...
+
+    async def active(self) -> Sequence[CallerKey]:
+        """All active callers."""
+        ...
+
+    async def retire(self, caller: CallerKey) -> None:
+        """End the activation (idle or forgotten); the ledger stays."""
+        ...
+
+    async def report(self, caller: CallerKey, report: FeedReport) -> None:
+        """A feed's daemon says how it does."""
+        ...
+
+    async def feed(self, caller: CallerKey) -> FeedReport | None:
+        """The last report of the caller's feed."""
+        ...
+
+    def listen(self, wake: Callable[[CallerKey], None]) -> Callable[[], None]:
+        """Call ``wake`` for each caller that is activated; a hint, like the doorbell."""
+        ...
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """A live daemon: ``id`` is unique per process start; ``load`` is how many feeds it runs."""
+
+    id: str
+    name: str
+    since_s: float
+    load: int = 0
+    draining: bool = False
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds a caller's socket. ``epoch`` grows with each change of hands."""
+
+    caller: CallerKey
+    daemon: str
+    epoch: int
+
+
+class Fleet(Protocol):
+    """Which daemons live and who holds which caller. A lease is good while its holder's heartbeat is."""
+
+    async def beat(self, member: Member) -> None:
+        """Renew the heartbeat; it expires after the configured TTL."""
+        ...
+
+    async def leave(self, member_id: str) -> None:
+        """Drop the heartbeat at once."""
+        ...
+
+    async def members(self) -> Sequence[Member]:
+        """The live daemons, ordered by id."""
+        ...
+
+    async def take(self, callers: Sequence[CallerKey], daemon: str, *, over: Mapping[CallerKey, str]) -> Mapping[CallerKey, Lease]:
+        """Take leases that nobody holds, that are ours, whose holder is dead, or whose holder is the one named in ``over``.
+
+        Returns, for every caller, the lease as it stands afterwards.
+        """
+        ...
+
+    async def release(self, callers: Sequence[CallerKey], daemon: str) -> None:
+        """Give up leases; those of others are untouched."""
+        ...
+
+
+class Versioned(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored value and its version (0: nothing stored)."""
+
+    data: bytes
+    version: int
+
+
+class Documents(Protocol):
+    """Small per-caller values changed by compare-and-set: subscriptions, idempotency records."""
+
+    async def load(self, caller: CallerKey, kind: str, name: str) -> Versioned:
+        """The value, or empty data with version 0."""
+        ...
+
+    async def store(self, caller: CallerKey, kind: str, name: str, data: bytes, *, expected: int, ttl_s: float) -> bool:
+        """Store if the version is still ``expected``; False where somebody was faster."""
+        ...
+
+    async def delete(self, caller: CallerKey, kind: str, name: str) -> bool:
+        """Delete; whether there was one."""
+        ...
+
+    async def names(self, caller: CallerKey, kind: str) -> Sequence[str]:
+        """The names stored for a caller, sorted."""
+        ...
+
+
+class Chore(msgspec.Struct, frozen=True, kw_only=True):
+    """Work left for a worker: ``kind`` (``delete_draft``, ``settle_send``), the message it is about, when it is due."""
+
+    kind: str
+    caller: CallerKey
+    message_id: int
+    due_s: float
+    attempts: int = 0
+
+
+class Chores(Protocol):
+    """Work that outlives a request, done by the workers (on stdio by the process itself)."""
+
+    async def add(self, chore: Chore) -> None:
+        """Leave a chore; adding it again changes nothing but its due time and attempts."""
+        ...
+
+    async def due(self, limit: int) -> Sequence[Chore]:
+        """Chores whose time has come, the oldest first."""
+        ...
+
+    async def done(self, chore: Chore) -> None:
+        """Forget a chore."""
+        ...
+
+    async def depth(self) -> int:
+        """How many chores there are, due or not."""
+        ...
