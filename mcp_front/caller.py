@@ -1,0 +1,49 @@
+"""The fmsg identity a tool call acts as. It comes from the key exchange, never from an argument (FMSG-007, Identity per request)."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from fmsg.tokens import AccessToken
+from fmsg.webapi import WebApi
+from ledger.arrival import CallerKey
+
+
+class Caller(Protocol):
+    """One caller. ``address`` and ``key`` are known: the key was exchanged before anybody got hold of a caller."""
+
+    @property
+    def address(self) -> str:
+        """The caller's full address, lower case."""
+        ...
+
+    @property
+    def key(self) -> CallerKey:
+        """The only form of the caller in Redis keys, metrics and logs."""
+        ...
+
+    @property
+    def api(self) -> WebApi:
+        """The Web API as this caller."""
+        ...
+
+    @property
+    def api_url(self) -> str:
+        """The configured base URL."""
+        ...
+
+    @property
+    def transport(self) -> Literal["stdio", "http"]:
+        """The deployment profile the request came through."""
+        ...
+
+    async def token(self) -> AccessToken:
+        """A token for the caller's feed, good for more than a few seconds."""
+        ...
+
+    async def confirm(self, *, within_s: float = 60.0) -> None:
+        """Make sure the host accepted the caller's credential within the last ``within_s`` seconds; else ask it now.
+
+        Raises what the Web API raises when the credential is refused. Content from the ledger alone is returned only after it.
+        """
+        ...
