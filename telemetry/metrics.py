@@ -22,7 +22,9 @@ HANDOVERS = Counter("fmsg_mcpd_handovers", "Callers handed over or taken over.",
 
 APPENDS = Counter("fmsg_mcpd_appends", "Arrivals written to ledgers.", ["source"])
 DUPLICATES = Counter("fmsg_mcpd_duplicates", "Messages met again that the ledger held already.", ["source"])
-INGEST_LAG = Histogram("fmsg_mcpd_ingest_lag_seconds", "From the host's time of a message to its arrival.", buckets=_SLOW)
+INGEST_LAG = Histogram(
+    "fmsg_mcpd_ingest_lag_seconds", "From the host's time of a message to its arrival.", buckets=_SLOW
+)
 GAPS = Counter("fmsg_mcpd_gaps", "Times a reader had to go to the host for what the ledger lacks.", ["cause"])
 LOST_EVENTS = Counter(
     "fmsg_mcpd_lost_events", "Messages found only by reconcile while the socket looked healthy: the loss detector."
@@ -39,11 +41,17 @@ BATCH_SIZE = Histogram("fmsg_mcpd_batch_size", "Messages returned by one wait.",
 POLL_FALLBACKS = Counter("fmsg_mcpd_poll_fallbacks", "Waits that polled because no live feed was there.", ["reason"])
 
 TOOL_CALLS = Counter("fmsg_mcpd_tool_calls", "Tool calls by tool and outcome.", ["tool", "outcome"])
-TOOL_DURATION = Histogram("fmsg_mcpd_tool_duration_seconds", "Duration of tool calls (waits excepted).", ["tool"], buckets=_FAST)
+TOOL_DURATION = Histogram(
+    "fmsg_mcpd_tool_duration_seconds", "Duration of tool calls (waits excepted).", ["tool"], buckets=_FAST
+)
 EXCHANGES = Counter("fmsg_mcpd_token_exchanges", "API key exchanges with the host.", ["outcome"])
 REFUSALS = Counter("fmsg_mcpd_refusals", "Requests refused at the boundary.", ["reason"])
-UPSTREAM_REQUESTS = Counter("fmsg_mcpd_upstream_requests", "Requests to the host by route and status class.", ["route", "status"])
-UPSTREAM_DURATION = Histogram("fmsg_mcpd_upstream_duration_seconds", "Duration of requests to the host.", ["route"], buckets=_FAST)
+UPSTREAM_REQUESTS = Counter(
+    "fmsg_mcpd_upstream_requests", "Requests to the host by route and status class.", ["route", "status"]
+)
+UPSTREAM_DURATION = Histogram(
+    "fmsg_mcpd_upstream_duration_seconds", "Duration of requests to the host.", ["route"], buckets=_FAST
+)
 
 REDIS_COMMANDS = Counter("fmsg_mcpd_redis_commands", "Commands and scripts sent to Redis.", ["operation"])
 REDIS_ERRORS = Counter("fmsg_mcpd_redis_errors", "Redis commands that failed.", ["kind"])
@@ -54,5 +62,12 @@ JOB_DURATION = Histogram("fmsg_mcpd_job_duration_seconds", "Duration of jobs.", 
 CHORES = Gauge("fmsg_mcpd_chores", "Chores left for workers.", multiprocess_mode="mostrecent")
 
 LOOP_LAG = Histogram("fmsg_mcpd_event_loop_lag_seconds", "How late the event loop runs a timer.", buckets=_FAST)
-BUILD_INFO = Gauge("fmsg_mcpd_build_info", "Version and role of the process; always 1.", ["version", "role"], multiprocess_mode="livemax")
-UP_SINCE = Gauge("fmsg_mcpd_up_since_seconds", "POSIX time at which the process was ready.", multiprocess_mode="livemin")
+BUILD_INFO = Gauge(
+    "fmsg_mcpd_build_info",
+    "Version and role of the process; always 1.",
+    ["version", "role"],
+    multiprocess_mode="livemax",
+)
+UP_SINCE = Gauge(
+    "fmsg_mcpd_up_since_seconds", "POSIX time at which the process was ready.", multiprocess_mode="livemin"
+)
