@@ -90,9 +90,7 @@ class HostMisbehaved(FmsgError):
     """The host's answer cannot be understood."""
 
 
-def refusal(
-    status: int, reason: str, *, code: str | None = None, retry_after_s: float | None = None
-) -> HostRefused:
+def refusal(status: int, reason: str, *, code: str | None = None, retry_after_s: float | None = None) -> HostRefused:
     """The right subclass of `HostRefused` for an HTTP status."""
     kind: type[HostRefused]
     if status == 401:

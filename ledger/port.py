@@ -189,7 +189,9 @@ class Fleet(Protocol):
         """The live daemons, ordered by id."""
         ...
 
-    async def take(self, callers: Sequence[CallerKey], daemon: str, *, over: Mapping[CallerKey, str]) -> Mapping[CallerKey, Lease]:
+    async def take(
+        self, callers: Sequence[CallerKey], daemon: str, *, over: Mapping[CallerKey, str]
+    ) -> Mapping[CallerKey, Lease]:
         """Take leases that nobody holds, that are ours, whose holder is dead, or whose holder is the one named in ``over``.
 
         Returns, for every caller, the lease as it stands afterwards.
