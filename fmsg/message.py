@@ -172,7 +172,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 def participants(
     *, from_: Address, to: Iterable[Address] | None, add_to: Iterable[AddToBatch] | None
 ) -> tuple[Address, ...]:
-    """Sender, recipients, adders and added, each once (case-folded), in that order, lower case (FMSG-007, Terminology)."""
+    """Sender, recipients, adders and added, in that order, each once (case-folded), lower case (FMSG-007)."""
     seen: dict[str, Address] = {}
     for address in (from_, *(to or ())):
         seen.setdefault(fold(address), address.lower())

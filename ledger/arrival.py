@@ -25,7 +25,8 @@ def caller_key(api_url: str, address: str) -> CallerKey:
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """A message seen as available to a caller, before the ledger gave it an offset.
 
-    ``root`` is 0 while unknown. ``sent_at_s`` is the host's time at which it became available (`fmsg.message.available_at_s`).
+    ``root`` is 0 while unknown. ``sent_at_s`` is when it became available by the host's clock
+    (`fmsg.message.available_at_s`).
     """
 
     id: int
@@ -95,7 +96,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Appended(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of an append: the ids that were new (with their offsets, in order) and how many were there already."""
+    """The outcome of an append: the new ids with their offsets, in order, and how many were there already."""
 
     new: tuple[tuple[int, int], ...]
     duplicates: int

@@ -192,7 +192,7 @@ class Fleet(Protocol):
     async def take(
         self, callers: Sequence[CallerKey], daemon: str, *, over: Mapping[CallerKey, str]
     ) -> Mapping[CallerKey, Lease]:
-        """Take leases that nobody holds, that are ours, whose holder is dead, or whose holder is the one named in ``over``.
+        """Take leases that are free or ours, whose holder is dead, or whose holder is the one ``over`` names.
 
         Returns, for every caller, the lease as it stands afterwards.
         """

@@ -1,4 +1,4 @@
-"""The fmsg identity a tool call acts as. It comes from the key exchange, never from an argument (FMSG-007, Identity per request)."""
+"""The fmsg identity a tool call acts as, from the key exchange, never from an argument (FMSG-007)."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ class Caller(Protocol):
     async def confirm(self, *, within_s: float = 60.0) -> None:
         """Make sure the host accepted the caller's credential within the last ``within_s`` seconds; else ask it now.
 
-        Raises what the Web API raises when the credential is refused. Content from the ledger alone is returned only after it.
+        Raises what the Web API raises when the credential is refused. What comes from the ledger alone is returned
+        only after it.
         """
         ...
