@@ -1,0 +1,1 @@
+"""The MCP side: tools, resources, prompts and waiting, over stdio and Streamable HTTP."""

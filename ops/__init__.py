@@ -1,0 +1,1 @@
+"""Puts the parts together: the command line, settings, and what an operator needs."""

@@ -1,0 +1,1 @@
+"""Jobs that nobody waits for: reconcile sweeps, orphaned drafts, unknown send outcomes, retention."""

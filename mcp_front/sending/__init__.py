@@ -1,0 +1,1 @@
+"""Sending as one act: draft, attachments, send, and what became of it."""

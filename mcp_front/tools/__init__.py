@@ -1,0 +1,1 @@
+"""The tools of FMSG-007 and ours."""

@@ -1,0 +1,1 @@
+"""What a wait returns and how it waits."""

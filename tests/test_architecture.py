@@ -1,0 +1,73 @@
+"""The house as ARCHITECTURE.md draws it: who may import whom, and how large a room may be."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+ALLOWED: dict[str, frozenset[str]] = {
+    "fmsg": frozenset(),
+    "telemetry": frozenset({"fmsg"}),
+    "ledger": frozenset({"fmsg", "telemetry"}),
+    "daemon": frozenset({"fmsg", "telemetry", "ledger"}),
+    "workers": frozenset({"fmsg", "telemetry", "ledger"}),
+    "mcp_front": frozenset({"fmsg", "telemetry", "ledger"}),
+    "sandbox": frozenset({"fmsg"}),
+    "ops": frozenset({"fmsg", "telemetry", "ledger", "daemon", "workers", "mcp_front", "sandbox"}),
+}
+"""Package → packages of ours it may import besides itself."""
+
+LONGEST_MODULE_LINES = 400
+"""Longer than this, a module asks to be two."""
+
+MODULES = sorted(path for package in ALLOWED for path in (ROOT / package).rglob("*.py"))
+
+
+def imported_packages(path: pathlib.Path) -> set[str]:
+    """The top-level names that a module imports, wherever in it the import stands."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_one_way(path: pathlib.Path) -> None:
+    """A module imports only the packages its own may know."""
+    package = path.relative_to(ROOT).parts[0]
+    ours = imported_packages(path) & ALLOWED.keys() - {package}
+    assert ours <= ALLOWED[package], f"{package} must not import {sorted(ours - ALLOWED[package])}"
+    assert "tests" not in imported_packages(path)
+
+
+def test_the_protocol_package_knows_neither_redis_nor_mcp() -> None:
+    """`fmsg` could be a library of its own."""
+    for path in (ROOT / "fmsg").rglob("*.py"):
+        assert not imported_packages(path) & {"redis", "mcp", "mcp_types", "arq", "prometheus_client"}, path
+
+
+def test_the_ledger_knows_neither_mcp_nor_websockets() -> None:
+    """`ledger` has no idea how messages come in or go out."""
+    for path in (ROOT / "ledger").rglob("*.py"):
+        assert not imported_packages(path) & {"mcp", "mcp_types", "aiohttp", "arq"}, path
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_stay_small(path: pathlib.Path) -> None:
+    """A reader can hold one module in mind."""
+    lines = path.read_text().count("\n")
+    assert lines <= LONGEST_MODULE_LINES, f"{path.relative_to(ROOT)} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_module_says_what_it_is_for(path: pathlib.Path) -> None:
+    """A stranger reads the first line and knows whether this is the room."""
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree) or not tree.body, f"{path.relative_to(ROOT)} has no docstring"
