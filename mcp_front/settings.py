@@ -56,8 +56,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     path: str = "/mcp"
     """Path of the MCP endpoint (FMSG-007, Streamable HTTP Profile)."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host header values that are served: ``name``, ``name:port`` or ``name:*``. Loopback names always are on a loopback
-    bind; any other bind needs this list."""
+    """Host header values that are served: ``name``, ``name:port`` or ``name:*``. Loopback names are always served on a
+    loopback bind; any other bind needs this list."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of browser clients, as ``scheme://host[:port]``, compared exactly."""
     trusted_proxies: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
     progress_s: float = 15.0
     """Between progress notifications of a held wait, where the client asked for them."""
     known_callers: int = 50_000
-    """API keys whose exchange is remembered (by keyed hash); beyond it the least recently used one is exchanged anew."""
+    """API keys whose exchange is remembered (by keyed hash); beyond it the least recently used is exchanged anew."""
     refused_s: float = 10.0
     """A key the host refused is refused by us for so long without asking again."""
     refused_keys: int = 10_000
