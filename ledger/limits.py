@@ -1,0 +1,50 @@
+"""How much a ledger keeps and for how long."""
+
+from __future__ import annotations
+
+import msgspec
+
+_DAY_S = 86_400.0
+
+
+class LedgerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes and lifetimes of everything a store keeps. Times are in seconds."""
+
+    max_entries: int = 1000
+    """Entries a ledger holds before it trims. What a script costs grows with it: looking for an unknown id reads all
+    the ids, 20 µs for 1000. Readers further behind go to the host."""
+
+    ttl_s: float = 30 * _DAY_S
+    """A ledger that nothing was appended to and nothing returned from for so long is dropped; the next request begins
+    anew."""
+
+    returned_ttl_s: float = _DAY_S
+    """How long it is remembered which ids were returned above a position, and which positions were handed out."""
+
+    max_marks: int = 2000
+    """Such marks kept per caller; the oldest go first. An agent that waits every 45 s makes about as many a day."""
+
+    seed_limit: int = 64
+    """Messages a new ledger takes over from the newest list page: enough to resume where an agent stopped reading."""
+
+    activation_ttl_s: float = 2 * _DAY_S
+    """How long an activation may outlive the last request. Longer than any idle time after which feeds stop, since a
+    feed that is forgotten here stops without being told."""
+
+    heartbeat_ttl_s: float = 10.0
+    """A daemon silent for so long is dead and its callers go to others. Three missed beats at one every 3 s."""
+
+    feed_ttl_s: float = 2 * _DAY_S
+    """How long the last word about a feed is kept; as long as the activation it is about."""
+
+    lease_ttl_s: float = 2 * _DAY_S
+    """Only a broom: a lease is good while its holder's heartbeat is, whatever its own age."""
+
+    chore_ttl_s: float = 7 * _DAY_S
+    """Chores nobody could do for a week are dropped: the host cleans its own drafts by then."""
+
+    def __post_init__(self) -> None:
+        if self.max_entries < 1:
+            raise ValueError(f"max_entries: {self.max_entries} is less than 1. A ledger must hold at least one entry.")
+        if self.seed_limit < 0:
+            raise ValueError(f"seed_limit: {self.seed_limit} is negative. Say 0 to begin ledgers empty.")
