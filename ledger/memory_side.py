@@ -1,0 +1,197 @@
+"""What surrounds the ledgers, in memory: activations, fleet, documents and chores of one process (stdio, tests)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from ledger.arrival import CallerKey
+from ledger.port import Activation, Chore, FeedReport, Lease, Member, Versioned
+
+
+class MemoryActivations:
+    """`ledger.port.Activations` of one process. Not asked for ``ttl_s``, a caller is not active any more."""
+
+    def __init__(self, *, ttl_s: float, clock: Callable[[], float]) -> None:
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._active: dict[CallerKey, Activation] = {}
+        self._reports: dict[CallerKey, FeedReport] = {}
+        self._ears: dict[int, Callable[[CallerKey], None]] = {}
+        self._ear_ids = itertools.count()
+
+    async def activate(
+        self, caller: CallerKey, *, address: str, api_url: str, token: str | None, token_expires_at_s: float
+    ) -> None:
+        """Mark the caller active now; without a token the one left before stays."""
+        before = self._active.get(caller)
+        if token is None and before is not None:
+            token, token_expires_at_s = before.token, before.token_expires_at_s
+        self._active[caller] = Activation(
+            caller=caller,
+            address=address,
+            api_url=api_url,
+            asked_at_s=self._clock(),
+            token=token,
+            token_expires_at_s=token_expires_at_s if token is not None else 0.0,
+        )
+        for wake in tuple(self._ears.values()):
+            wake(caller)
+
+    async def get(self, caller: CallerKey) -> Activation | None:
+        """The activation, without its token once that has expired."""
+        found = self._active.get(caller)
+        now_s = self._clock()
+        if found is None or found.asked_at_s + self._ttl_s <= now_s:
+            self._drop(caller)
+            return None
+        if found.token is not None and found.token_expires_at_s <= now_s:
+            found = msgspec.structs.replace(found, token=None, token_expires_at_s=0.0)
+            self._active[caller] = found
+        return found
+
+    async def active(self) -> Sequence[CallerKey]:
+        """All active callers."""
+        oldest_s = self._clock() - self._ttl_s
+        for caller in [key for key, found in self._active.items() if found.asked_at_s <= oldest_s]:
+            self._drop(caller)
+        return tuple(self._active)
+
+    async def retire(self, caller: CallerKey) -> None:
+        """End the activation and forget what its feed reported."""
+        self._drop(caller)
+
+    async def report(self, caller: CallerKey, report: FeedReport) -> None:
+        """Keep the report."""
+        self._reports[caller] = report
+
+    async def feed(self, caller: CallerKey) -> FeedReport | None:
+        """The last report."""
+        return self._reports.get(caller)
+
+    def listen(self, wake: Callable[[CallerKey], None]) -> Callable[[], None]:
+        """Call ``wake`` for each caller that is activated, until the returned function is called."""
+        ear = next(self._ear_ids)
+        self._ears[ear] = wake
+
+        def stop() -> None:
+            self._ears.pop(ear, None)
+
+        return stop
+
+    def _drop(self, caller: CallerKey) -> None:
+        self._active.pop(caller, None)
+        self._reports.pop(caller, None)
+
+
+class MemoryFleet:
+    """`ledger.port.Fleet` of one process."""
+
+    def __init__(self, *, heartbeat_ttl_s: float, clock: Callable[[], float]) -> None:
+        self._ttl_s = heartbeat_ttl_s
+        self._clock = clock
+        self._beats: dict[str, tuple[float, Member]] = {}
+        self._leases: dict[CallerKey, Lease] = {}
+
+    async def beat(self, member: Member) -> None:
+        """Renew the heartbeat."""
+        self._beats[member.id] = (self._clock() + self._ttl_s, member)
+
+    async def leave(self, member_id: str) -> None:
+        """Drop the heartbeat at once."""
+        self._beats.pop(member_id, None)
+
+    async def members(self) -> Sequence[Member]:
+        """The live daemons, ordered by id."""
+        now_s = self._clock()
+        self._beats = {id_: beat for id_, beat in self._beats.items() if beat[0] > now_s}
+        return tuple(self._beats[id_][1] for id_ in sorted(self._beats))
+
+    async def take(
+        self, callers: Sequence[CallerKey], daemon: str, *, over: Mapping[CallerKey, str]
+    ) -> Mapping[CallerKey, Lease]:
+        """Take what is free, ours, of a dead daemon or of the one in ``over``; how each lease stands then."""
+        alive = {member.id for member in await self.members()}
+        for caller in callers:
+            held = self._leases.get(caller)
+            if held is None or (
+                held.daemon != daemon and (held.daemon not in alive or held.daemon == over.get(caller))
+            ):
+                self._leases[caller] = Lease(caller=caller, daemon=daemon, epoch=held.epoch + 1 if held else 1)
+        return {caller: self._leases[caller] for caller in callers}
+
+    async def release(self, callers: Sequence[CallerKey], daemon: str) -> None:
+        """Give up leases of ours; the epochs go on."""
+        for caller in callers:
+            held = self._leases.get(caller)
+            if held is not None and held.daemon == daemon:
+                self._leases[caller] = msgspec.structs.replace(held, daemon="")
+
+
+class MemoryDocuments:
+    """`ledger.port.Documents` of one process."""
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._kept: dict[tuple[CallerKey, str, str], tuple[float, Versioned]] = {}
+        self._versions = itertools.count(1)
+
+    async def load(self, caller: CallerKey, kind: str, name: str) -> Versioned:
+        """The value, or empty data with version 0."""
+        return self._at((caller, kind, name)) or Versioned(data=b"", version=0)
+
+    async def store(self, caller: CallerKey, kind: str, name: str, data: bytes, *, expected: int, ttl_s: float) -> bool:
+        """Store if the version is still ``expected``. A version is never given twice, deleted or not."""
+        key = (caller, kind, name)
+        found = self._at(key)
+        if (found.version if found else 0) != expected:
+            return False
+        self._kept[key] = (self._clock() + ttl_s, Versioned(data=data, version=next(self._versions)))
+        return True
+
+    async def delete(self, caller: CallerKey, kind: str, name: str) -> bool:
+        """Delete; whether there was one."""
+        key = (caller, kind, name)
+        return self._at(key) is not None and self._kept.pop(key, None) is not None
+
+    async def names(self, caller: CallerKey, kind: str) -> Sequence[str]:
+        """The names stored, sorted."""
+        held = [key for key in self._kept if key[:2] == (caller, kind)]
+        return tuple(sorted(name for *_, name in held if self._at((caller, kind, name)) is not None))
+
+    def _at(self, key: tuple[CallerKey, str, str]) -> Versioned | None:
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        if found[0] <= self._clock():
+            del self._kept[key]
+            return None
+        return found[1]
+
+
+class MemoryChores:
+    """`ledger.port.Chores` of one process."""
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._chores: dict[tuple[str, CallerKey, int], Chore] = {}
+
+    async def add(self, chore: Chore) -> None:
+        """Leave a chore, or change when it is due."""
+        self._chores[chore.kind, chore.caller, chore.message_id] = chore
+
+    async def due(self, limit: int) -> Sequence[Chore]:
+        """Chores whose time has come, the oldest first."""
+        now_s = self._clock()
+        ready = [chore for chore in self._chores.values() if chore.due_s <= now_s]
+        return tuple(sorted(ready, key=lambda chore: chore.due_s)[:limit])
+
+    async def done(self, chore: Chore) -> None:
+        """Forget a chore."""
+        self._chores.pop((chore.kind, chore.caller, chore.message_id), None)
+
+    async def depth(self) -> int:
+        """How many chores there are, due or not."""
+        return len(self._chores)
