@@ -37,7 +37,7 @@ SENT_PAGE = 100
 STEPS_BEFORE_THREAD = 2
 """Single messages fetched before the whole lineage is asked for: the caller's own message, and one more."""
 MAX_STEPS = 1000
-"""Where a walk along ``pid`` ends at the latest. A longer line is cut there: the message reached stands for the root."""
+"""Where a walk along ``pid`` ends at the latest. A longer line is cut: the message reached stands for the root."""
 READ_SPAN = 64
 """Ledger entries this close to each other are read at once: two round trips cost more than 64 entries."""
 
