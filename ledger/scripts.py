@@ -1,0 +1,174 @@
+"""Lua calls whose Python signature is the contract.
+
+A stub function declares the keys (parameters annotated `Key`) and arguments, all keyword-only; inside the Lua each is
+a local of the same name, and an argument that is a sequence comes last and is a table. `Scripts` does the sending:
+EVALSHA with the NOSCRIPT fallback, bounded concurrency, one retry of what may be repeated, every failure as
+`LedgerUnavailable`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, NewType, ParamSpec, Protocol, TypeVar, cast, get_type_hints
+
+import redis.exceptions as faults
+
+from ledger.port import LedgerUnavailable
+from telemetry.metrics import REDIS_COMMANDS, REDIS_ERRORS
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Key = NewType("Key", str)
+"""The name of a Redis key. All keys of one script carry the same hash tag, so that it runs on a Cluster."""
+
+Scalar = str | bytes | int | float
+
+MAX_CONCURRENT = 32
+"""Commands in flight per process, and so connections: one Redis thread answers them one by one anyway, and a wake-up of
+thousands of waiters must not open thousands of sockets."""
+
+QUEUE_TIMEOUT_S = 10.0
+"""How long a command may wait for its turn. Nobody waits longer unless Redis hangs, and then readers go to the host."""
+
+RETRY_DELAY_S = 0.1
+"""At most this long before the one retry, at random: enough for a connection cut by a restart, too short to pile up."""
+
+
+_PASSING = (faults.ConnectionError, faults.ClusterError, faults.RedisClusterException)
+"""Errors that a moment later may be gone: a restart, a failover, a moved slot."""
+
+
+class Commands(Protocol):
+    """What is asked of a client of redis-py; `redis.asyncio.Redis` and `RedisCluster` both have it."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Awaitable[Any]:
+        """Send a command, return the raw answer."""
+        ...
+
+
+class Script(Generic[P, R]):
+    """A Lua script that can be called like the stub it was made from, with `Scripts` as the first argument."""
+
+    def __init__(self, stub: Callable[P, R], lua: str, *, idempotent: bool) -> None:
+        hints = get_type_hints(stub)
+        parameters = inspect.signature(stub).parameters
+        if any(parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters.values()):
+            raise TypeError(f"{stub.__name__}: all parameters of a script are keyword-only.")
+        self.name = stub.__name__.strip("_")
+        self.idempotent = idempotent
+        self._keys = [name for name in parameters if hints[name] is Key]
+        self._args = [name for name in parameters if hints[name] is not Key]
+        self._many = bool(self._args) and not _is_scalar(hints[self._args[-1]])
+        if any(not _is_scalar(hints[name]) for name in self._args[:-1]):
+            raise TypeError(f"{stub.__name__}: only the last argument of a script may be a sequence.")
+        self.lua = self._prelude() + inspect.cleandoc(lua) + "\n"
+        # EVALSHA names scripts by their SHA-1; nothing secret depends on it.
+        self.sha = hashlib.sha1(self.lua.encode(), usedforsecurity=False).hexdigest()
+        self.__doc__ = stub.__doc__
+
+    async def __call__(self, scripts: Scripts, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the script. Raises `LedgerUnavailable`."""
+        words: list[Any] = [kwargs[name] for name in self._keys]
+        count = len(words)
+        words.extend(kwargs[name] for name in self._args)
+        if self._many:
+            words.extend(words.pop())
+        return cast("R", await scripts.run(self, count, words))
+
+    def _prelude(self) -> str:
+        lines = [f"local {name} = KEYS[{at}]" for at, name in enumerate(self._keys, 1)]
+        single = self._args[:-1] if self._many else self._args
+        lines += [f"local {name} = ARGV[{at}]" for at, name in enumerate(single, 1)]
+        if self._many:
+            name, start = self._args[-1], len(single)
+            lines.append(f"local {name} = {{}}")
+            lines.append(f"for i = {start + 1}, #ARGV do {name}[i - {start}] = ARGV[i] end")
+        return "\n".join(lines) + "\n"
+
+
+def script(lua: str, *, idempotent: bool) -> Callable[[Callable[P, R]], Script[P, R]]:
+    """Make a `Script` of a stub. ``idempotent``: to run it twice does what to run it once does, so it may be retried."""
+
+    def decorate(stub: Callable[P, R]) -> Script[P, R]:
+        return Script(stub, lua, idempotent=idempotent)
+
+    return decorate
+
+
+class Scripts:
+    """Sends scripts and commands to Redis. One per process and topology."""
+
+    def __init__(
+        self,
+        client: Commands,
+        *,
+        max_concurrent: int = MAX_CONCURRENT,
+        queue_timeout_s: float = QUEUE_TIMEOUT_S,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._client = client
+        self._turns = asyncio.Semaphore(max_concurrent)
+        self._queue_timeout_s = queue_timeout_s
+        self._rng = rng or random.Random()
+
+    async def run(self, script: Script[..., Any], key_count: int, words: Sequence[Scalar]) -> Any:
+        """Run a script: keys first, then arguments. Raises `LedgerUnavailable`."""
+
+        async def attempt() -> Any:
+            try:
+                return await self._client.execute_command("EVALSHA", script.sha, key_count, *words)
+            except faults.NoScriptError:
+                # It did not run, so this is no retry. EVAL also loads it for the next time.
+                return await self._client.execute_command("EVAL", script.lua, key_count, *words)
+
+        return await self._send(script.name, attempt, idempotent=script.idempotent)
+
+    async def command(self, *words: Scalar, idempotent: bool) -> Any:
+        """Send one command, return redis-py's answer to it. Raises `LedgerUnavailable`."""
+
+        async def attempt() -> Any:
+            return await self._client.execute_command(*words)
+
+        return await self._send(str(words[0]).lower(), attempt, idempotent=idempotent)
+
+    async def _send(self, operation: str, attempt: Callable[[], Awaitable[Any]], *, idempotent: bool) -> Any:
+        await self._turn(operation)
+        try:
+            REDIS_COMMANDS.labels(operation).inc()
+            try:
+                return await attempt()
+            except _PASSING as error:
+                if not idempotent or isinstance(error, faults.AuthenticationError):
+                    raise
+                REDIS_ERRORS.labels(type(error).__name__).inc()
+            await asyncio.sleep(self._rng.uniform(0.0, RETRY_DELAY_S))
+            return await attempt()
+        except (faults.RedisError, faults.RedisClusterException, OSError) as error:
+            raise _unavailable(operation, error) from error
+        finally:
+            self._turns.release()
+
+    async def _turn(self, operation: str) -> None:
+        try:
+            async with asyncio.timeout(self._queue_timeout_s):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise _unavailable(operation, faults.TimeoutError("no turn: those before it get no answer")) from None
+
+
+def _unavailable(operation: str, error: Exception) -> LedgerUnavailable:
+    kind = type(error).__name__
+    REDIS_ERRORS.labels(kind).inc()
+    return LedgerUnavailable(
+        f"Redis: {operation} failed ({kind}: {error}). Waits go on by polling the host; "
+        "check that the server runs and that FMSG_REDIS_URL names it."
+    )
+
+
+def _is_scalar(hint: Any) -> bool:
+    return hint in (str, bytes, int, float)
