@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import mcp_types
+from jsonschema.protocols import Validator
+from mcp.shared.exceptions import MCPError
 
+from fmsg.redact import scrub
+from mcp_front.tools import arguments as checked
 from mcp_front.tools.context import ToolContext
-from mcp_front.tools.tool import Tool
+from mcp_front.tools.failures import failure_of, failure_result
+from mcp_front.tools.tool import Tool, ToolResult
+from telemetry import metrics
 
-TOOLS: Mapping[str, Tool] = {}
+log = logging.getLogger(__name__)
+
+_ALL: tuple[Tool, ...] = ()
+
+TOOLS: Mapping[str, Tool] = {tool.definition.name: tool for tool in _ALL}
 """Every tool, in the order ``tools/list`` gives them."""
+
+_UNTIMED = frozenset({"wait_for_message"})
+"""Its duration is the caller's choice and would drown the others' in the histogram."""
+
+_VALIDATORS: dict[tuple[str, str], Validator] = {}
 
 
 def tool_definitions(transport: Literal["stdio", "http"]) -> list[mcp_types.Tool]:
     """The tools as clients of a deployment profile see them; complete without any configuration."""
-    raise NotImplementedError
+    return [tool.definition_for(transport) for tool in TOOLS.values()]
 
 
 async def call_tool(context: ToolContext, name: str, arguments: Mapping[str, Any] | None) -> mcp_types.CallToolResult:
@@ -24,4 +41,53 @@ async def call_tool(context: ToolContext, name: str, arguments: Mapping[str, Any
 
     Raises `MCPError` (invalid params) for a name that is no tool, and nothing else but cancellation.
     """
-    raise NotImplementedError
+    tool = TOOLS.get(name)
+    if tool is None:
+        raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"Unknown tool: {scrub(str(name)[:100])}")
+    started_s = time.monotonic()
+    outcome = "cancelled"
+    try:
+        result = await _answered(context, tool, arguments)
+        outcome = "error" if result.is_error else "ok"
+        return result
+    finally:
+        metrics.TOOL_CALLS.labels(tool=name, outcome=outcome).inc()
+        if name not in _UNTIMED:
+            metrics.TOOL_DURATION.labels(tool=name).observe(time.monotonic() - started_s)
+
+
+async def _answered(context: ToolContext, tool: Tool, arguments: Mapping[str, Any] | None) -> mcp_types.CallToolResult:
+    name = tool.definition.name
+    try:
+        return _success(await tool.run(context, _checked(tool, context.caller.transport, arguments)))
+    except Exception as error:  # The boundary: what escapes it shows its text to the client.
+        failure = failure_of(error)
+        if failure.kind == "internal":
+            log.exception("tool failed", extra={"action": "tool_failed", "tool": name, "caller": context.caller.key})
+        return failure_result(failure)
+
+
+def _checked(tool: Tool, transport: Literal["stdio", "http"], arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+    definition = tool.definition_for(transport)
+    validator = _VALIDATORS.get((definition.name, transport))
+    if validator is None:
+        validator = _VALIDATORS[definition.name, transport] = checked.validator(definition.input_schema)
+    return checked.check(definition.name, validator, definition.input_schema, arguments)
+
+
+def _success(result: ToolResult) -> mcp_types.CallToolResult:
+    """Foreign text was scrubbed where it was framed; the structured content is scrubbed here, string by string."""
+    return mcp_types.CallToolResult(
+        content=[mcp_types.TextContent(type="text", text=result.text), *result.blocks],
+        structured_content=_scrubbed(result.structured),
+    )
+
+
+def _scrubbed(value: Any) -> Any:
+    if isinstance(value, str):
+        return scrub(value)
+    if isinstance(value, dict):
+        return {name: _scrubbed(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_scrubbed(item) for item in value]
+    return value

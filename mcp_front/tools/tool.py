@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import mcp_types
 import msgspec
@@ -30,3 +30,39 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     definition: mcp_types.Tool
     run: Run
+    over_stdio: mcp_types.Tool | None = None
+    """The definition in the stdio profile where it offers more there (files on the caller's own machine)."""
+
+    def definition_for(self, transport: Literal["stdio", "http"]) -> mcp_types.Tool:
+        """The definition that clients of a deployment profile see."""
+        return self.over_stdio if transport == "stdio" and self.over_stdio is not None else self.definition
+
+
+def define(
+    name: str,
+    description: str,
+    *,
+    takes: dict[str, Any],
+    gives: dict[str, Any],
+    reads: bool,
+    destructive: bool = False,
+    repeatable: bool = False,
+    open_world: bool = True,
+) -> mcp_types.Tool:
+    """A definition with its annotations (FMSG-007, Annotations).
+
+    ``reads``: changes nothing. ``destructive``: what it does cannot be undone. ``repeatable``: doing it twice is as
+    doing it once. ``open_world``: it meets the fmsg host.
+    """
+    return mcp_types.Tool(
+        name=name,
+        description=description,
+        input_schema=takes,
+        output_schema=gives,
+        annotations=mcp_types.ToolAnnotations(
+            read_only_hint=reads,
+            destructive_hint=None if reads else destructive,
+            idempotent_hint=None if reads else repeatable,
+            open_world_hint=open_world,
+        ),
+    )
