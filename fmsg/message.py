@@ -96,10 +96,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of a list route, newest id first. ``host_time_s`` is the host's ``Date`` in POSIX seconds, if given."""
+    """A page of a list route, newest id first. ``host_time_s`` is the host's ``Date`` in POSIX seconds, if given.
+
+    ``skipped`` messages of the page could not be understood and are left out.
+    """
 
     messages: tuple[Message, ...]
     host_time_s: float | None = None
+    skipped: int = 0
 
 
 class ThreadBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +171,30 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 
     id: MessageId
     time: PosixSeconds
+
+
+class ReadMark(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to ``POST /fmsg/{id}/read``."""
+
+    id: MessageId
+    time_read: PosixSeconds | None = None
+
+
+class Added(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to ``POST /fmsg/{id}/add-to``; ``sha256`` is the batch's, and None on a draft and on older hosts."""
+
+    id: MessageId
+    added: int
+    batch_id: int | None = None
+    sha256: str | None = None
+
+
+class Reacted(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to ``POST /fmsg/{id}/react``; ``id`` is None where there was nothing to clear."""
+
+    id: MessageId | None = None
+    time: PosixSeconds | None = None
+    sha256: str | None = None
 
 
 def participants(

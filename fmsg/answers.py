@@ -1,0 +1,141 @@
+"""What an HTTP answer of a host says: the outcome, the host's reason, its clock, the delay it asks for."""
+
+from __future__ import annotations
+
+import email.utils
+from collections.abc import Mapping
+
+import aiohttp
+import msgspec
+
+from fmsg.errors import FmsgError, HostMisbehaved, refusal
+from fmsg.redact import scrub
+
+MAX_JSON_BYTES = 64 * 1024 * 1024
+"""The largest answer is a thread: 32 MiB of text (FMSG-003), twice that with JSON's escapes. Anything longer is an attack or
+a fault and would only fill the memory of a process that serves others too."""
+
+MAX_REASON_BYTES = 2048
+"""How much of a host's (or a proxy's) text goes into an error (FMSG-003 as met: "a bounded preview")."""
+
+MAX_ERROR_BYTES = 64 * 1024
+"""How much of an error answer is read: JSON around the reason has to be whole to be understood."""
+
+MAX_RETRY_AFTER_S = 3600.0
+"""A host that asks for more patience than an hour is asked again after an hour."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole answer with a 2xx status. ``host_time_s`` is the host's ``Date`` in POSIX seconds, if given."""
+
+    status: int
+    data: bytes
+    host_time_s: float | None = None
+
+
+class _ErrorBody(msgspec.Struct, frozen=True):
+    error: str
+    code: str | int | None = None
+
+
+_decode_error = msgspec.json.Decoder(_ErrorBody).decode
+
+
+async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
+    """At most ``limit`` bytes of the body, and whether there was more; then the connection is dropped."""
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > limit:
+            response.close()
+            return b"".join(chunks)[:limit], True
+    return b"".join(chunks), False
+
+
+async def read_answer(response: aiohttp.ClientResponse) -> Answer:
+    """The whole answer. Raises the refusal where the status is not 2xx, `HostMisbehaved` for a redirect or a flood."""
+    await check(response)
+    data, more = await read_up_to(response, MAX_JSON_BYTES)
+    if more:
+        raise HostMisbehaved(f"the host's answer is longer than {MAX_JSON_BYTES} bytes; it was dropped.")
+    return Answer(status=response.status, data=data, host_time_s=host_time_s(response.headers))
+
+
+async def check(response: aiohttp.ClientResponse) -> None:
+    """Raise where the status is not 2xx."""
+    if 200 <= response.status < 300:
+        return
+    raise await failure(response)
+
+
+async def failure(response: aiohttp.ClientResponse) -> FmsgError:
+    """The error that an answer with another status than expected is. Reads and closes it."""
+    status = response.status
+    try:
+        data, _ = await read_up_to(response, MAX_ERROR_BYTES)
+    except aiohttp.ClientError:
+        data = b""
+    response.close()
+    if status < 400:
+        return HostMisbehaved(_unexpected(status, response.headers))
+    reason, code = reason_of(data, fallback=response.reason or "no reason given")
+    return refusal(status, reason, code=code, retry_after_s=retry_after_s(response.headers))
+
+
+def _unexpected(status: int, headers: Mapping[str, str]) -> str:
+    location = headers.get("Location")
+    if location is None:
+        return f"the host answered with status {status}, which the Web API does not use."
+    return (
+        f"the host answered with a redirect ({status}) to {_bounded(scrub(location), 200)}. Redirects are not followed "
+        "with a credential: set the API URL to the final address."
+    )
+
+
+def reason_of(data: bytes, *, fallback: str) -> tuple[str, str | None]:
+    """The host's reason, verbatim but without credentials and at most 2 KiB, and its machine code.
+
+    ``data`` is ``{"error": …}``, or whatever a proxy in between wrote: of that a preview, nothing is read out of it.
+    """
+    try:
+        body = _decode_error(data)
+    except msgspec.DecodeError:
+        reason, code = data[: 4 * MAX_REASON_BYTES].decode("utf-8", "replace"), None
+    else:
+        reason, code = body.error, None if body.code is None else _bounded(scrub(str(body.code)), 100)
+    shown = _bounded(scrub(_printable(reason)).strip(), MAX_REASON_BYTES)
+    return shown or fallback, code
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() or char in "\n\t" else " " for char in text)
+
+
+def _bounded(text: str, limit_bytes: int) -> str:
+    data = text.encode("utf-8", "replace")
+    return text if len(data) <= limit_bytes else data[: limit_bytes - 3].decode("utf-8", "ignore") + "…"
+
+
+def host_time_s(headers: Mapping[str, str]) -> float | None:
+    """The ``Date`` header as POSIX seconds."""
+    return _http_date_s(headers.get("Date", ""))
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """``Retry-After`` in seconds (RFC 9110, 10.2.3), counted from the answer's own ``Date`` where it is a date."""
+    value = headers.get("Retry-After", "").strip()
+    if value.isascii() and value.isdigit():
+        return min(float(value[:10]), MAX_RETRY_AFTER_S)
+    until, now = _http_date_s(value), host_time_s(headers)
+    if until is None or now is None:
+        return None
+    return min(max(until - now, 0.0), MAX_RETRY_AFTER_S)
+
+
+def _http_date_s(value: str) -> float | None:
+    try:
+        return email.utils.parsedate_to_datetime(value).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None

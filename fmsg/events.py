@@ -1,0 +1,117 @@
+"""The event socket: pushes of ``GET /fmsg/ws`` as an iterator (FMSG-003, WebSocket).
+
+A push is a hint that something happened, no more: events are lost, and come out of order, on a socket that looks healthy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Self
+
+import aiohttp
+import msgspec
+
+from fmsg.decode import read_message
+from fmsg.errors import HostMisbehaved
+from fmsg.message import Message
+from fmsg.redact import scrub
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 20.0
+"""We ping after this much silence, and half of it later without a sign of life the socket is dead. The host's own pings come
+each 45 s and say nothing to a client whose address changed behind a NAT."""
+
+MAX_FRAME_BYTES = 1024 * 1024
+"""A frame is one message's headers and 768 bytes of its text: far below, unless the host has gone mad."""
+
+CLOSE_WITHIN_S = 5.0
+"""A socket that has not closed properly by then is dropped."""
+
+TYPES = frozenset(("new_msg", "recipients_added", "delivered", "reaction"))
+"""The event types there are. Others are skipped (FMSG-003: unknown types are ignored)."""
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One push. For ``reaction`` the message is the refreshed subject, not the reaction."""
+
+    type: str
+    message: Message
+
+
+class _Frame(msgspec.Struct, frozen=True):
+    type: str
+    data: msgspec.Raw
+
+
+_decode_frame = msgspec.json.Decoder(_Frame).decode
+
+
+class EventSocket:
+    """An async iterator of `Event` that ends when the socket does, however that happens. Nothing is ever sent but pings."""
+
+    close_reason: str
+    """Why the iteration ended; empty before."""
+
+    skipped: int
+    """Frames that were of an unknown type or could not be understood."""
+
+    __slots__ = ("_socket", "close_reason", "skipped")
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self.close_reason = ""
+        self.skipped = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while True:
+            frame = await self._socket.receive()
+            if frame.type is aiohttp.WSMsgType.TEXT:
+                event = read_event(frame.data)
+                if event is not None:
+                    return event
+                self.skipped += 1
+            elif frame.type is aiohttp.WSMsgType.BINARY:
+                self.skipped += 1
+            else:
+                self.close_reason = self.close_reason or self._why(frame)
+                raise StopAsyncIteration
+
+    async def close(self) -> None:
+        """Close; returns within a few seconds even where the host does not answer."""
+        self.close_reason = self.close_reason or "closed by us"
+        try:
+            async with asyncio.timeout(CLOSE_WITHIN_S):
+                await self._socket.close()
+        except TimeoutError:
+            log.debug("an event socket did not close in time", extra={"action": "drop_socket"})
+
+    def _why(self, frame: aiohttp.WSMessage) -> str:
+        error = self._socket.exception()
+        if isinstance(error, TimeoutError):
+            return "no sign of life from the host"
+        if error is not None:
+            return scrub(f"broken ({type(error).__name__}: {error})")[:200]
+        code = self._socket.close_code
+        if frame.type is aiohttp.WSMsgType.CLOSE:
+            return scrub(f"closed by the host with {code} {frame.extra or ''}").strip()[:200]
+        return (
+            "the connection was cut" if code in (None, aiohttp.WSCloseCode.ABNORMAL_CLOSURE) else f"closed with {code}"
+        )
+
+
+def read_event(data: str | bytes) -> Event | None:
+    """The event in a text frame, or None where there is none for us in it."""
+    try:
+        frame = _decode_frame(data)
+        if frame.type not in TYPES:
+            return None
+        message = read_message(frame.data)
+    except (msgspec.DecodeError, HostMisbehaved):
+        log.warning("skipped an event that cannot be understood", extra={"action": "skip_event"})
+        return None
+    return Event(frame.type, message) if message.id else None

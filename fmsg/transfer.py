@@ -1,0 +1,97 @@
+"""Bodies and attachments on their way: what a download is, and the multipart form of an upload."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import AsyncIterable, AsyncIterator
+
+import msgspec
+
+from fmsg.errors import BadInput
+
+MAX_FILENAME_BYTES = 255
+"""Longer names are outside the protocol, and a current host hangs on one (FMSG-003 as met)."""
+
+CHUNK_BYTES = 64 * 1024
+"""An upload's progress is watched per chunk: small enough to move within the idle deadline on a slow line."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}(?:[ \t]*;[\x20-\x7e]{0,256})?", re.ASCII)
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes of a message body; ``truncated`` when there were more than asked for."""
+
+    data: bytes
+    truncated: bool
+
+
+class Download(msgspec.Struct, frozen=True, kw_only=True):
+    """An attachment being fetched. ``chunks`` raises `fmsg.errors.HostUnreachable` when nothing comes or it ends early."""
+
+    size: int | None
+    content_type: str
+    chunks: AsyncIterator[bytes]
+
+
+class Form(msgspec.Struct, frozen=True, kw_only=True):
+    """A multipart body: its ``Content-Type``, its length where known, its bytes (which can be read once)."""
+
+    content_type: str
+    size: int | None
+    chunks: AsyncIterator[bytes]
+
+
+def check_filename(filename: str, *, name: str = "filename") -> str:
+    """The file name, if it can be sent to a host and fetched again. Raises `BadInput` naming the argument."""
+    fault = _filename_fault(filename)
+    if fault is None:
+        return filename
+    shown = filename if len(filename) <= 60 else filename[:57] + "..."
+    raise BadInput(
+        f"{name}: {shown!r} cannot name an attachment ({fault}). Choose another name, for example report.pdf."
+    )
+
+
+def _filename_fault(filename: str) -> str | None:
+    if filename in ("", ".", ".."):
+        return "it is no file's name"
+    if _CONTROL.search(filename):
+        return "it contains a control character"
+    try:
+        size = len(filename.encode())
+    except UnicodeEncodeError:
+        return "it is not valid Unicode"
+    return f"it is longer than {MAX_FILENAME_BYTES} bytes" if size > MAX_FILENAME_BYTES else None
+
+
+def file_form(filename: str, data: bytes | AsyncIterable[bytes], *, content_type: str) -> Form:
+    """A form with the one field ``file`` (RFC 7578). Raises `BadInput` for a name or type that cannot be sent."""
+    check_filename(filename)
+    if not _MEDIA_TYPE.fullmatch(content_type):
+        raise BadInput(f"content_type: {content_type[:60]!r} is not a media type. Write it like application/pdf.")
+    boundary = f"fmsg-{secrets.token_hex(16)}"
+    quoted = filename.replace("\\", "\\\\").replace('"', '\\"')
+    head = (
+        f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{quoted}"\r\n'
+        f"Content-Type: {content_type}\r\n\r\n"
+    ).encode()
+    tail = f"\r\n--{boundary}--\r\n".encode()
+    known = len(head) + len(data) + len(tail) if isinstance(data, bytes) else None
+    return Form(
+        content_type=f"multipart/form-data; boundary={boundary}",
+        size=known,
+        chunks=_framed(head, data, tail),
+    )
+
+
+async def _framed(head: bytes, data: bytes | AsyncIterable[bytes], tail: bytes) -> AsyncIterator[bytes]:
+    yield head
+    if isinstance(data, bytes):
+        for start in range(0, len(data), CHUNK_BYTES):
+            yield data[start : start + CHUNK_BYTES]
+    else:
+        async for chunk in data:
+            yield chunk
+    yield tail

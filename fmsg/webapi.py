@@ -1,0 +1,199 @@
+"""The routes of FMSG-003 as one caller uses them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from fmsg.answers import Answer
+from fmsg.decode import JsonReader, read_message, read_page
+from fmsg.errors import BadInput, Unauthorized
+from fmsg.events import HEARTBEAT_S, MAX_FRAME_BYTES, EventSocket
+from fmsg.http import HostHttp
+from fmsg.message import Added, AttachmentInfo, Draft, Message, Page, Reacted, ReadMark, Sent, Thread
+from fmsg.tokens import TokenSource
+from fmsg.transfer import Body, Download, check_filename, file_form
+
+__all__ = ["Added", "Body", "Download", "Reacted", "ReadMark", "Sent", "WebApi"]
+
+T = TypeVar("T")
+
+MAX_PAGE = 100
+"""Hosts clamp a larger limit silently, which would look like the end of the list."""
+
+
+class _Created(msgspec.Struct, frozen=True):
+    id: int
+
+
+_read_created = JsonReader(_Created, "answer to a draft")
+_read_sent = JsonReader(Sent, "answer to a send")
+_read_mark = JsonReader(ReadMark, "read mark")
+_read_added = JsonReader(Added, "answer to added recipients")
+_read_reacted = JsonReader(Reacted, "answer to a reaction")
+_read_attached = JsonReader(AttachmentInfo, "answer to an attachment")
+_read_thread = JsonReader(Thread, "thread")
+
+
+class WebApi:
+    """A host's Web API as one caller.
+
+    Every method raises what `fmsg.errors` lists. A 401 is met with one new token and one repetition; nothing else is ever
+    repeated here.
+    """
+
+    def __init__(self, http: HostHttp, tokens: TokenSource) -> None:
+        self._http = http
+        self._tokens = tokens
+
+    def __repr__(self) -> str:
+        return f"WebApi({self._http!r}, {self._tokens!r})"
+
+    async def address(self) -> str:
+        """The address requests act as, lower case."""
+        return (await self._tokens.token()).address
+
+    async def list_received(self, *, limit: int = 20, offset: int = 0) -> Page:
+        """Received messages, newest id first: reactions among them, and on current hosts drafts."""
+        return await self._page("list_received", "/fmsg", limit, offset)
+
+    async def list_sent(self, *, limit: int = 20, offset: int = 0) -> Page:
+        """Authored messages, newest id first, drafts included."""
+        return await self._page("list_sent", "/fmsg/sent", limit, offset)
+
+    async def message(self, message_id: int) -> Message:
+        """One message, its id filled in."""
+        answer = await self._call("message", "GET", f"/fmsg/{message_id}")
+        return read_message(answer.data, message_id=message_id)
+
+    async def body(self, message_id: int, *, max_bytes: int | None = None) -> Body:
+        """The body's bytes; at most ``max_bytes`` of them, and then the rest is not fetched."""
+        chunks: list[bytes] = []
+        size = 0
+        async with self._download("body", f"/fmsg/{message_id}/data") as download:
+            async for chunk in download.chunks:
+                chunks.append(chunk)
+                size += len(chunk)
+                if max_bytes is not None and size > max_bytes:
+                    return Body(data=b"".join(chunks)[:max_bytes], truncated=True)
+        return Body(data=b"".join(chunks), truncated=False)
+
+    async def thread(self, message_id: int) -> Thread:
+        """The lineage from the root to the message. `NotFound` also where the host is older than this route."""
+        return _read_thread((await self._call("thread", "GET", f"/fmsg/{message_id}/thread/messages")).data)
+
+    async def create_draft(self, draft: Draft) -> int:
+        """Create a draft; its id stays the message's id."""
+        answer = await self._call("create_draft", "POST", "/fmsg", content=_json(draft.wire()))
+        return _read_created(answer.data).id
+
+    async def delete_draft(self, message_id: int) -> None:
+        """Delete a draft; a sent message is `Forbidden`."""
+        await self._call("delete_draft", "DELETE", f"/fmsg/{message_id}")
+
+    async def send(self, message_id: int) -> Sent:
+        """Send a draft. After `HostUnreachable` with ``sent`` its outcome is unknown."""
+        return _read_sent((await self._call("send", "POST", f"/fmsg/{message_id}/send")).data)
+
+    async def mark_read(self, message_id: int) -> ReadMark:
+        """Mark a received message as read; again is harmless."""
+        return _read_mark((await self._call("mark_read", "POST", f"/fmsg/{message_id}/read")).data)
+
+    async def add_recipients(self, message_id: int, add_to: Sequence[str]) -> Added:
+        """Add recipients to a message."""
+        content = _json({"add_to": list(add_to)})
+        return _read_added((await self._call("add_to", "POST", f"/fmsg/{message_id}/add-to", content=content)).data)
+
+    async def react(self, message_id: int, emoji: str | None) -> Reacted:
+        """React with one emoji; None or "" clears (FMSG-005)."""
+        content = _json({"emoji": emoji or None})
+        return _read_reacted((await self._call("react", "POST", f"/fmsg/{message_id}/react", content=content)).data)
+
+    async def attach(
+        self, message_id: int, filename: str, data: bytes | AsyncIterable[bytes], *, content_type: str
+    ) -> AttachmentInfo:
+        """Attach a file to a draft. The host may change the name: the returned one counts.
+
+        Raises `BadInput` for a name that no host can take or give back. A stream is read once, so with one a 401 in
+        mid-upload is final.
+        """
+        path = f"/fmsg/{message_id}/attach"
+
+        async def upload(bearer: str) -> Answer:
+            return await self._http.upload(
+                "attach", path, bearer=bearer, form=file_form(filename, data, content_type=content_type)
+            )
+
+        if isinstance(data, bytes):
+            answer = await self._with_token(upload)
+        else:
+            answer = await upload((await self._tokens.token()).value)
+        return _read_attached(answer.data)
+
+    def attachment(self, message_id: int, filename: str) -> AbstractAsyncContextManager[Download]:
+        """An attachment, read while it comes."""
+        segment = quote(check_filename(filename), safe="")
+        return self._download("attachment", f"/fmsg/{message_id}/attach/{segment}")
+
+    @asynccontextmanager
+    async def events(self) -> AsyncIterator[EventSocket]:
+        """The caller's event socket."""
+
+        async def connect(bearer: str) -> EventSocket:
+            return EventSocket(
+                await self._http.socket(
+                    "/fmsg/ws", bearer=bearer, heartbeat_s=HEARTBEAT_S, max_frame_bytes=MAX_FRAME_BYTES
+                )
+            )
+
+        socket = await self._with_token(connect)
+        try:
+            yield socket
+        finally:
+            await socket.close()
+
+    async def _page(self, route: str, path: str, limit: int, offset: int) -> Page:
+        if not 1 <= limit <= MAX_PAGE:
+            raise BadInput(f"limit: {limit} is not between 1 and {MAX_PAGE}. Ask for fewer and go on with offset.")
+        if offset < 0:
+            raise BadInput(f"offset: {offset} is negative. Begin with 0.")
+        answer = await self._call(route, "GET", f"{path}?limit={limit}&offset={offset}")
+        return read_page(answer.data, host_time_s=answer.host_time_s)
+
+    async def _call(self, route: str, method: str, path: str, *, content: bytes | None = None) -> Answer:
+        async def call(bearer: str) -> Answer:
+            return await self._http.call(route, method, path, bearer=bearer, content=content)
+
+        return await self._with_token(call)
+
+    @asynccontextmanager
+    async def _download(self, route: str, path: str) -> AsyncIterator[Download]:
+        async with AsyncExitStack() as stack:
+
+            async def begin(bearer: str) -> Download:
+                return await stack.enter_async_context(self._http.download(route, path, bearer=bearer))
+
+            yield await self._with_token(begin)
+
+    async def _with_token(self, request: Callable[[str], Awaitable[T]]) -> T:
+        """The request with the caller's token, and once more with a new one where the host refuses that (FMSG-003)."""
+        token = await self._tokens.token()
+        try:
+            return await request(token.value)
+        except Unauthorized:
+            pass
+        return await request((await self._tokens.renew(token)).value)
+
+
+def _json(value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        pass
+    raise BadInput(
+        "the text is not valid Unicode (it contains half of a surrogate pair). Send it without that character."
+    )
