@@ -1,1 +1,1 @@
-"""An FMSG-003 host, or several that federate, in one process: for trying, testing and load."""
+"""An FMSG-003 v0.2.0 host in one process, for trying, testing, chaos and load. Imports only `fmsg`."""

@@ -1,0 +1,128 @@
+"""One host's parts, put together: what the routes, the federation and the control surface work on."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from fmsg.address import fold
+from sandbox.accounts import Accounts
+from sandbox.courier import Courier
+from sandbox.events import Event, Listener
+from sandbox.faults import Faults
+from sandbox.journal import Journal, NoJournal, SqliteJournal
+from sandbox.records import Record, domain_of
+from sandbox.render import Renderer
+from sandbox.state import State
+from sandbox.switches import Limits, Switches
+from sandbox.wire import Refused, encode
+
+_HASH_DIGITS = 64
+"""A sha256 in hexadecimal."""
+
+
+class Core:
+    """A host without its HTTP side."""
+
+    def __init__(
+        self,
+        domain: str,
+        *,
+        switches: Switches,
+        limits: Limits,
+        store: str | Path,
+        clock: Callable[[], float],
+        rng: random.Random,
+    ) -> None:
+        self.domain = fold(domain)
+        """The domain whose addresses live here, folded."""
+        self.limits = limits
+        self.clock = clock
+        journal: Journal = NoJournal() if store == "memory" else SqliteJournal(store)
+        facts = journal.facts() if isinstance(journal, SqliteJournal) else {}
+        signing_key = bytes.fromhex(facts.get("signing_key", "")) or secrets.token_bytes(32)
+        self.state = State(clock=clock, journal=journal)
+        self.accounts = Accounts(self.domain, clock=clock, journal=journal, signing_key=signing_key)
+        self.renderer = Renderer(self.domain, switches)
+        self.listener = Listener(self._frame, shuffle=self._shuffles, rng=rng)
+        self.courier = Courier(self)
+        self.faults = Faults()
+        self.token_life_s = switches.token_life_s
+        """Life of the tokens issued from now on."""
+        self.unlisted: set[int] = set()
+        """Ids of messages whose event went out before they can be read."""
+        if isinstance(journal, SqliteJournal):
+            self._load(journal, facts)
+            journal.save_fact("signing_key", signing_key.hex())
+
+    @property
+    def switches(self) -> Switches:
+        """The behaviour in force; may be replaced at any time."""
+        return self.renderer.switches
+
+    @switches.setter
+    def switches(self, switches: Switches) -> None:
+        self.renderer.switches = switches
+
+    def is_local(self, address: str) -> bool:
+        """Whether the address belongs to this host's domain."""
+        return domain_of(address) == self.domain
+
+    def resolve(self, text: str) -> Record:
+        """The message that a path's ``{id}`` names. 400 for nonsense, 404 ``message not found``."""
+        if len(text) == _HASH_DIGITS and self.switches.hash_ids and self.switches.hashes:
+            message_id = self.state.by_hash.get(text.lower(), 0)
+        elif text.isascii() and text.isdigit() and len(text) < 20:
+            message_id = int(text)
+        else:
+            raise Refused(400, "invalid message id")
+        record = self.state.messages.get(message_id)
+        if record is None:
+            raise Refused(404, "message not found")
+        return record
+
+    def readable(self, text: str, viewer: str) -> Record:
+        """As `resolve`, for somebody who wants to read it. 403 ``access denied`` for who takes no part in it."""
+        record = self.resolve(text)
+        if not self.sees(record, viewer):
+            if record.is_participant(fold(viewer)):
+                raise Refused(404, "message not found")
+            raise Refused(403, "access denied")
+        return record
+
+    def sees(self, record: Record, viewer: str) -> bool:
+        """Whether the viewer may read the message now."""
+        folded = fold(viewer)
+        if fold(record.from_) == folded:
+            return True
+        if record.id in self.unlisted or (record.is_draft and not self.switches.drafts_shown):
+            return False
+        return record.is_participant(folded)
+
+    def announce(self, kind: str, record: Record, to: list[str]) -> None:
+        """Tell those of ``to`` who live here."""
+        self.listener.notify(kind, record.id, [address for address in to if self.is_local(address)])
+
+    def close(self) -> None:
+        """Stop timers and close the journal."""
+        self.courier.close()
+        self.listener.close()
+        self.state.journal.close()
+
+    def _frame(self, event: Event, viewer: str) -> bytes | None:
+        record = self.state.messages.get(event.message_id)
+        if record is None:
+            return None
+        return encode({"type": event.kind, "data": self.renderer.message(record, viewer)})
+
+    def _shuffles(self) -> bool:
+        return self.switches.frames_out_of_order
+
+    def _load(self, journal: SqliteJournal, facts: dict[str, str]) -> None:
+        for account in journal.accounts():
+            self.accounts.accounts[fold(account.addr)] = account
+        for key in journal.api_keys():
+            self.accounts.keys[key.key_id] = key
+        self.state.load(journal.messages(), facts)

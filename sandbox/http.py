@@ -1,0 +1,132 @@
+"""Between a request and its route: who asks, what is counted, which fault strikes, how a refusal looks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from email.utils import formatdate
+
+from aiohttp import web
+
+from sandbox.core import Core
+from sandbox.faults import Failure
+from sandbox.wire import Refused
+
+CORE: web.AppKey[Core] = web.AppKey("core", Core)
+"""The host behind an application."""
+
+CALLER: web.RequestKey[str] = web.RequestKey("caller", str)
+"""The identity a request acts as."""
+
+EXPIRES_AT_S: web.RequestKey[float] = web.RequestKey("expires_at_s", float)
+"""When the request's token expires, POSIX seconds."""
+
+CONTROL_PREFIX = "/_sandbox"
+"""Below it is the control surface: no token, no faults, not counted."""
+
+_LOOK_S = 0.25
+"""How often a hanging request looks whether its client is still there."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def core_of(request: web.Request) -> Core:
+    """The host that was asked."""
+    return request.app[CORE]
+
+
+def caller(request: web.Request) -> str:
+    """The identity of the token."""
+    return request[CALLER]
+
+
+@web.middleware
+async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Count, strike, authorize, answer."""
+    core = request.app[CORE]
+    if request.path.startswith(CONTROL_PREFIX):
+        return await _control(request, handler)
+    route = request.match_info.route.name or "unknown"
+    core.faults.requests[route] += 1
+    loses_answer = False
+    if core.faults.armed:
+        struck = await _strike(request, route)
+        if struck is not None:
+            return struck
+        loses_answer = core.faults.loses_answer(route)
+    response = await _answer(request, handler, route)
+    return _cut(request) if loses_answer else response
+
+
+async def _control(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except Refused as refused:
+        return refused.response()
+
+
+async def _answer(request: web.Request, handler: Handler, route: str) -> web.StreamResponse:
+    core = request.app[CORE]
+    try:
+        if route not in ("token", "unknown"):
+            claims = core.accounts.authorize(
+                request.headers.get("Authorization"),
+                source_ip=request.remote,
+                leeway_s=core.switches.token_leeway_s,
+            )
+            request[CALLER] = claims.sub
+            request[EXPIRES_AT_S] = claims.exp
+        return await handler(request)
+    except Refused as refused:
+        return refused.response()
+    except web.HTTPNotFound:
+        return web.Response(status=404, text="404 page not found")
+
+
+async def _strike(request: web.Request, route: str) -> web.StreamResponse | None:
+    faults = request.app[CORE].faults
+    delay_s = faults.delay_s(route)
+    if delay_s > 0:
+        await asyncio.sleep(delay_s)
+    if faults.hangs(route):
+        await hang(request)
+        return _cut(request)
+    failure = faults.failure(route)
+    if failure is None:
+        return None
+    return _cut(request) if failure.cut else failed(failure)
+
+
+def failed(failure: Failure) -> web.Response:
+    """An armed answer as a client sees it."""
+    if failure.html:
+        page = f"<html><head><title>{failure.status}</title></head><body><h1>{failure.text}</h1></body></html>"
+        response = web.Response(status=failure.status, text=page, content_type="text/html")
+    else:
+        response = Refused(failure.status, failure.text, code=failure.code).response()
+    if failure.retry_after_s is not None:
+        response.headers["Retry-After"] = str(failure.retry_after_s)
+    return response
+
+
+async def hang(request: web.Request) -> None:
+    """Wait until the client goes away or the host lets go what hangs."""
+    released = request.app[CORE].faults.released
+    while request.transport is not None and not request.transport.is_closing():
+        try:
+            await asyncio.wait_for(released.wait(), _LOOK_S)
+        except TimeoutError:
+            continue
+        return
+
+
+def _cut(request: web.Request) -> web.StreamResponse:
+    """Close the connection without a byte; the response object is only what aiohttp wants to hold."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response(status=500)
+
+
+async def stamp_date(request: web.Request, response: web.StreamResponse) -> None:
+    """Date answers by the host's own clock (FMSG-003, "Order")."""
+    response.headers["Date"] = formatdate(request.app[CORE].clock(), usegmt=True)

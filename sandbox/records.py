@@ -1,0 +1,185 @@
+"""What a host stores: messages, add-to batches, attachments, accounts, API keys. Mutable, owned by `sandbox.state`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import msgspec
+
+from fmsg.address import fold
+
+UNKNOWN_USER = 100
+"""Delivery code for an address the domain does not have."""
+
+PARENT_NOT_FOUND = 6
+"""Delivery code for a reply whose parent the receiving host does not have."""
+
+DUPLICATE = 10
+"""Delivery code for a message the receiving host has already."""
+
+UNREACHABLE = -1
+"""Delivery code for a domain that did not answer yet."""
+
+ELSEWHERE = -2
+"""Delivery code, on a receiving host, for a recipient at another host."""
+
+DELIVERED = 200
+"""Delivery code, on the sender's host, of a confirmed delivery."""
+
+
+class Recipient(msgspec.Struct, kw_only=True):
+    """One recipient of a message or batch and what is known of the delivery."""
+
+    addr: str
+    delivered_at_s: float | None = None
+    code: int | None = None
+
+
+class Batch(msgspec.Struct, kw_only=True):
+    """One act of adding recipients. ``sha256`` is None while the message is a draft."""
+
+    batch_id: int
+    adder: str
+    to: list[Recipient]
+    time_s: float | None = None
+    sha256: str | None = None
+
+    def names(self, folded: str) -> bool:
+        """Whether the batch adds this address."""
+        return any(fold(recipient.addr) == folded for recipient in self.to)
+
+
+class Attachment(msgspec.Struct, kw_only=True):
+    """A stored file. The type is always ``application/octet-stream`` on current hosts."""
+
+    filename: str
+    data: bytes
+
+
+class Reacted(msgspec.Struct, kw_only=True):
+    """The latest reaction message of one participant to a subject; an empty emoji cleared it."""
+
+    addr: str
+    emoji: str
+    time_s: float
+    message_id: int
+
+
+class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One message as this host stores it. ``time_s`` None marks a draft.
+
+    ``pid_hash`` is the hash the parent was named by: the message's own, or that of one of its batches. ``reads`` and
+    ``reactions`` are keyed by folded address.
+    """
+
+    id: int
+    from_: str
+    to: list[Recipient]
+    type: str
+    data: bytes = b""
+    declared_size: int = 0
+    pid: int | None = None
+    pid_hash: str | None = None
+    topic: str = ""
+    important: bool = False
+    no_reply: bool = False
+    terminal: bool = False
+    reaction: str | None = None
+    time_s: float | None = None
+    sha256: str | None = None
+    add_to: list[Batch] = msgspec.field(default_factory=list)
+    attachments: list[Attachment] = msgspec.field(default_factory=list)
+    reads: dict[str, float] = msgspec.field(default_factory=dict)
+    reactions: dict[str, Reacted] = msgspec.field(default_factory=dict)
+
+    @property
+    def is_draft(self) -> bool:
+        """Not sent yet."""
+        return self.time_s is None
+
+    def is_primary(self, folded: str) -> bool:
+        """Whether the address is the sender or in ``to``."""
+        return fold(self.from_) == folded or any(fold(recipient.addr) == folded for recipient in self.to)
+
+    def is_recipient(self, folded: str) -> bool:
+        """Whether the address is in ``to`` or was added."""
+        return any(fold(recipient.addr) == folded for recipient in self.recipients())
+
+    def is_participant(self, folded: str) -> bool:
+        """Sender, recipient, adder or added."""
+        return self.is_primary(folded) or any(
+            fold(batch.adder) == folded or batch.names(folded) for batch in self.add_to
+        )
+
+    def recipients(self) -> Iterator[Recipient]:
+        """All delivery objects, added recipients last; an address may come twice."""
+        yield from self.to
+        for batch in self.add_to:
+            yield from batch.to
+
+    def participants(self) -> dict[str, str]:
+        """Every participant once: folded address to address as written."""
+        seen = {fold(self.from_): self.from_}
+        for recipient in self.recipients():
+            seen.setdefault(fold(recipient.addr), recipient.addr)
+        for batch in self.add_to:
+            seen.setdefault(fold(batch.adder), batch.adder)
+        return seen
+
+
+class Account(msgspec.Struct, kw_only=True):
+    """An address of this host's domain.
+
+    ``known`` False imitates an address that was deleted, ``may_send`` False one that lost its right to send;
+    ``delivery_code`` refuses what is sent to it.
+    """
+
+    addr: str
+    owner: str
+    known: bool = True
+    may_send: bool = True
+    delivery_code: int | None = None
+
+
+class ApiKey(msgspec.Struct, kw_only=True):
+    """An API key; only a hash of the secret is kept. ``cidrs`` None lets every source address in."""
+
+    key_id: str
+    addr: str
+    secret_sha256: bytes
+    expires_at_s: float | None = None
+    revoked: bool = False
+    cidrs: tuple[str, ...] | None = None
+
+
+def domain_of(address: str) -> str:
+    """The domain part, folded."""
+    return fold(address.rpartition("@")[2])
+
+
+def message_hash(record: Record) -> str:
+    """The sha256 a message is known by on every host: over all that its sender wrote, nothing a host adds."""
+    digest = hashlib.sha256()
+    digest.update(
+        msgspec.json.encode(
+            [
+                fold(record.from_),
+                [fold(recipient.addr) for recipient in record.to],
+                record.pid_hash,
+                repr(record.time_s),
+                record.topic,
+                record.type,
+                [record.important, record.no_reply, record.terminal, record.reaction],
+                [[item.filename, hashlib.sha256(item.data).hexdigest()] for item in record.attachments],
+            ]
+        )
+    )
+    digest.update(record.data)
+    return digest.hexdigest()
+
+
+def batch_hash(message_sha256: str, batch: Batch) -> str:
+    """The sha256 a batch is known by on every host."""
+    fields = [message_sha256, fold(batch.adder), [fold(item.addr) for item in batch.to], repr(batch.time_s)]
+    return hashlib.sha256(msgspec.json.encode(fields)).hexdigest()
