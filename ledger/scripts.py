@@ -92,7 +92,7 @@ class Script(Generic[P, R]):
 
 
 def script(lua: str, *, idempotent: bool) -> Callable[[Callable[P, R]], Script[P, R]]:
-    """Make a `Script` of a stub. ``idempotent``: to run it twice does what to run it once does, so it may be retried."""
+    """Make a `Script` of a stub. ``idempotent``: to run it twice does what to run it once does, and may be retried."""
 
     def decorate(stub: Callable[P, R]) -> Script[P, R]:
         return Script(stub, lua, idempotent=idempotent)

@@ -7,8 +7,8 @@ URLs (user and password are those of an ACL user; percent-encode what is special
     redis+sentinel://[user:password@]host[:26379][,host…]/service[/db]  rediss+sentinel:// with TLS
     redis+cluster://[user:password@]host[:6379][,host…]                 rediss+cluster:// with TLS
 
-Options after ``?``: ``ssl_ca_certs``, ``ssl_certfile``, ``ssl_keyfile`` (paths), ``ssl_check_hostname`` (``false`` where
-the certificates name no addresses), and for Sentinel ``sentinel_username``, ``sentinel_password``.
+Options after ``?``: ``ssl_ca_certs``, ``ssl_certfile``, ``ssl_keyfile`` (paths), ``ssl_check_hostname`` (``false``
+where the certificates name no addresses), and for Sentinel ``sentinel_username``, ``sentinel_password``.
 """
 
 from __future__ import annotations

