@@ -103,7 +103,33 @@ _ITEM: dict[str, Schema] = {
     "reactions": array({"type": "object"}),
 }
 
+_ITEM_OPTIONAL_IN_THREAD: dict[str, Schema] = {
+    "added": array({"type": "object"}),
+    "important": FLAG,
+    "no_reply": FLAG,
+    "terminal": FLAG,
+    "sha256": TEXT,
+}
+
 
 def message_item(optional: dict[str, Schema] | None = None, /, **more: Schema) -> Schema:
     """A message item of FMSG-007, with what a tool adds to it."""
     return record(_ITEM_OPTIONAL | (optional or {}), **(_ITEM | more))
+
+
+THREAD_ITEM: Schema = record(
+    _ITEM_OPTIONAL_IN_THREAD,
+    id=TEXT,
+    pid=TEXT_OR_NULL,
+    visible=FLAG,
+    from_=TEXT_OR_NULL,
+    to=TEXTS,
+    time=TEXT_OR_NULL,
+    topic=TEXT,
+    type=TEXT,
+    size=WHOLE,
+    body=TEXT_OR_NULL,
+    body_truncated=FLAG,
+    attachments=ATTACHMENTS,
+)
+"""One message of a lineage."""

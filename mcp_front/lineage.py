@@ -1,0 +1,109 @@
+"""A message's lineage, root first: from the host's thread answer, or by walking ``pid`` where it gives none.
+
+Older hosts have no thread route (404); current ones refuse lineages that are too deep (422) or too large (413) for one
+answer (FMSG-003).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fmsg.errors import Forbidden, HostRefused, NotFound
+from fmsg.message import Message, ThreadBody, ThreadMessage, participants
+from fmsg.webapi import WebApi
+from mcp_front.render import text_like
+
+MOST_ANCESTORS = 200
+"""Walked one request each: twice the depth at which hosts give up. A deeper lineage is reported as incomplete."""
+
+_NO_THREAD_ANSWER = frozenset({404, 413, 422})
+
+
+class Lineage(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages from the root to ``trigger``. ``complete`` is False where an ancestor is missing."""
+
+    root_id: int
+    trigger: ThreadMessage
+    complete: bool
+    messages: tuple[ThreadMessage, ...]
+
+    def participants_but(self, caller: str) -> tuple[str, ...]:
+        """Everybody who takes part in the trigger, except the caller."""
+        everyone = participants(from_=self.trigger.from_, to=self.trigger.to, add_to=self.trigger.add_to)
+        return tuple(address for address in everyone if address.casefold() != caller.casefold())
+
+
+async def lineage(api: WebApi, message_id: int) -> Lineage:
+    """The lineage of a message. Raises what the Web API raises for the message itself."""
+    try:
+        thread = await api.thread(message_id)
+    except HostRefused as error:
+        if error.status not in _NO_THREAD_ANSWER:
+            raise
+        return await _walked(api, message_id)
+    messages = thread.messages or ()
+    trigger = next((message for message in messages if message.id == message_id), None)
+    if trigger is None:
+        return await _walked(api, message_id)
+    return Lineage(root_id=thread.root_id, trigger=trigger, complete=thread.complete, messages=messages)
+
+
+async def _walked(api: WebApi, message_id: int) -> Lineage:
+    trigger = from_message(await api.message(message_id))
+    upwards = [trigger]
+    met = {trigger.id}
+    complete = True
+    while (parent := upwards[-1].pid) is not None:
+        if len(upwards) > MOST_ANCESTORS or parent in met:
+            complete = False
+            break
+        try:
+            upwards.append(from_message(await api.message(parent)))
+        except (NotFound, Forbidden):
+            upwards.append(ThreadMessage(id=parent, visible=False))
+            complete = False
+        met.add(parent)
+    return Lineage(root_id=upwards[-1].id, trigger=trigger, complete=complete, messages=tuple(reversed(upwards)))
+
+
+def from_message(message: Message) -> ThreadMessage:
+    """A message of the ``GET`` route in the form of the thread route."""
+    text = message.whole_text() if text_like(message.type) else None
+    return ThreadMessage(
+        id=message.id,
+        pid=message.pid,
+        from_=message.from_,
+        to=message.to,
+        add_to=message.add_to,
+        time=message.time,
+        topic=message.topic,
+        type=message.type,
+        size=message.size,
+        no_reply=message.no_reply,
+        important=message.important,
+        terminal=message.terminal,
+        message_sha256=message.sha256,
+        body=ThreadBody(type=message.type, size=message.size, text=text),
+        attachments=message.attachments,
+    )
+
+
+def to_message(message: ThreadMessage) -> Message:
+    """The other way round, for what shows messages. What a thread answer does not know (read, reactions) is empty."""
+    return Message(
+        id=message.id,
+        pid=message.pid,
+        from_=message.from_,
+        to=message.to,
+        add_to=message.add_to,
+        time=message.time,
+        topic=message.topic,
+        type=message.type or (message.body.type if message.body else ""),
+        size=message.size or (message.body.size if message.body else 0),
+        no_reply=message.no_reply,
+        important=message.important,
+        terminal=message.terminal,
+        sha256=message.message_sha256,
+        attachments=message.attachments,
+        short_text=message.body.text if message.body else None,
+    )

@@ -1,0 +1,31 @@
+"""A few requests at a time, as one step: all of their answers, or the first failure as itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+AT_ONCE = 6
+"""Requests that one tool call has in flight: what browsers allow themselves towards one host."""
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
+
+async def together(
+    ask: Callable[[_Item], Awaitable[_Answer]], items: Sequence[_Item], *, at_once: int = AT_ONCE
+) -> list[_Answer]:
+    """``ask`` of each item, the answers in the items' order. The first failure cancels the rest and is raised bare."""
+    places = asyncio.Semaphore(at_once)
+
+    async def run(item: _Item) -> _Answer:
+        async with places:
+            return await ask(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(run(item)) for item in items]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]

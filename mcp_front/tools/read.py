@@ -1,0 +1,270 @@
+"""``get_message``, ``get_thread`` and ``mark_read``: one message, its lineage, and the mark that it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fmsg.errors import FmsgError, HostRefused
+from fmsg.message import ThreadMessage
+from fmsg.reference import format_reference, parse_reference
+from mcp_front import schemas
+from mcp_front.bodies import NO_TEXT, BodyText, body_text
+from mcp_front.framing import STATEMENT, Report, visible
+from mcp_front.lineage import Lineage, lineage, to_message
+from mcp_front.render import (
+    Fields,
+    addresses,
+    attachment_items,
+    batch_items,
+    headline,
+    message_item,
+    reference,
+    rfc3339,
+    shown_addresses,
+    shown_size,
+)
+from mcp_front.together import together
+from mcp_front.tools.context import ToolContext
+from mcp_front.tools.failures import failure_of
+from mcp_front.tools.tool import Tool, ToolResult, define
+
+MESSAGE_BODY_BYTES = 65_536
+"""Shown of one message unless the caller wants more or less: some 16,000 tokens, a fraction of a model's context."""
+THREAD_BODY_BYTES = 8_192
+"""Shown of each message of a thread: what people write fits; what they paste is cut."""
+MOST_BODY_BYTES = 16 * 1024 * 1024
+"""Above the host's default of 10 MB for a body: who wants all of it gets it."""
+THREAD_MESSAGES = 30
+"""Shown of a lineage: the root and the newest, at most 240 kB of text by default."""
+MOST_THREAD_MESSAGES = 200
+"""As many as a walked lineage can have."""
+MOST_MARKED = 100
+"""Each is a request to the host; a page of a list has no more."""
+
+
+async def _get_message(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+    message_id = parse_reference(arguments["id"])
+    most_bytes = arguments.get("max_body_bytes", MESSAGE_BODY_BYTES)
+    api = context.caller.api
+    message = await api.message(message_id)
+    body = await body_text(api, message, max_bytes=most_bytes)
+    report = Report()
+    report.cite(f"Message {headline(message)}; {visible(message.type)}, {shown_size(message.size)}")
+    if message.sha256:
+        report.say(f"sha256 {visible(message.sha256)}")
+    show_body(report, body, message.size)
+    return ToolResult(
+        structured={
+            "notice": STATEMENT,
+            "message": message_item(message, with_preview=False),
+            "body": body.text,
+            "body_truncated": body.truncated,
+        },
+        text=report.text(),
+    )
+
+
+def show_body(report: Report, body: BodyText, size_bytes: int) -> None:
+    """A body in a text block, with what there is to know about what is missing of it."""
+    if body.text is None:
+        report.say(f"The body is no text ({shown_size(size_bytes)}).")
+    elif body.text or body.truncated:
+        report.fence(body.text)
+    else:
+        report.say("The body is empty.")
+    if body.truncated:
+        report.say(f"Cut: the body has {size_bytes} bytes; get_message with a larger max_body_bytes gives more.")
+
+
+async def _get_thread(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+    message_id = parse_reference(arguments["id"])
+    api = context.caller.api
+    found = await lineage(api, message_id)
+    shown = newest_and_root(found.messages, arguments.get("max_messages", THREAD_MESSAGES))
+    most_bytes = arguments.get("max_body_bytes", THREAD_BODY_BYTES)
+    bodies = await thread_bodies(context, shown, most_bytes)
+    omitted = len(found.messages) - len(shown)
+    complete = found.complete and not omitted
+    terminal = found.trigger.terminal
+    participants = found.participants_but(context.caller.address)
+    fields: Fields = {
+        "notice": STATEMENT,
+        "root_id": format_reference(found.root_id),
+        "trigger_id": format_reference(message_id),
+        "complete": complete,
+        "participants": addresses(participants),
+        "reply_target_id": None if terminal else format_reference(message_id),
+        "terminal": terminal,
+        "messages": [thread_item(message, body) for message, body in zip(shown, bodies, strict=True)],
+    }
+    return ToolResult(structured=fields, text=_thread_text(found, shown, bodies, participants, omitted))
+
+
+def newest_and_root(messages: Sequence[ThreadMessage], most: int) -> list[ThreadMessage]:
+    """The root (it has the topic) and the newest of a lineage, ``most`` in all."""
+    if len(messages) <= most:
+        return list(messages)
+    return [messages[0], *messages[len(messages) - most + 1 :]] if most > 1 else [messages[-1]]
+
+
+async def thread_bodies(context: ToolContext, shown: Sequence[ThreadMessage], most_bytes: int) -> list[BodyText]:
+    """The bodies of messages of a lineage; those the answer did not hold are fetched."""
+
+    async def one(message: ThreadMessage) -> BodyText:
+        if not message.visible:
+            return NO_TEXT
+        return await body_text(context.caller.api, to_message(message), max_bytes=most_bytes)
+
+    return await together(one, shown)
+
+
+def thread_item(message: ThreadMessage, body: BodyText) -> Fields:
+    """One message of a lineage; of an invisible one nothing but its id is known."""
+    plain = to_message(message)
+    item: Fields = {
+        "id": format_reference(message.id),
+        "pid": reference(message.pid),
+        "visible": message.visible,
+        "from": visible(message.from_.lower()) if message.visible else None,
+        "to": addresses(message.to),
+        "time": rfc3339(message.time),
+        "topic": visible(message.topic or ""),
+        "type": visible(plain.type),
+        "size": plain.size,
+        "body": body.text,
+        "body_truncated": body.truncated,
+        "attachments": attachment_items(message.attachments),
+    }
+    if message.add_to:
+        item["added"] = batch_items(message.add_to)
+    item |= {name: True for name in ("important", "no_reply", "terminal") if getattr(message, name)}
+    if message.message_sha256:
+        item["sha256"] = visible(message.message_sha256)
+    return item
+
+
+def _thread_text(
+    found: Lineage,
+    shown: Sequence[ThreadMessage],
+    bodies: Sequence[BodyText],
+    participants: Sequence[str],
+    omitted: int,
+) -> str:
+    report = Report()
+    report.cite(f"Thread {found.root_id} up to message {found.trigger.id}, with {shown_addresses(participants)}.")
+    if found.trigger.terminal:
+        report.say("The message is terminal: nobody can reply, react or add recipients to it.")
+    else:
+        report.say(f"Reply with reply, id {found.trigger.id}.")
+    if omitted:
+        report.say(f"{omitted} messages after the root are left out; max_messages gives more.")
+    elif not found.complete:
+        report.say("Some messages are not visible to you.")
+    for message, body in zip(shown, bodies, strict=True):
+        show_thread_message(report, message, body)
+    return report.text()
+
+
+def show_thread_message(report: Report, message: ThreadMessage, body: BodyText) -> None:
+    """One message of a lineage in a text block."""
+    if not message.visible:
+        report.say(f"{message.id}: not visible to you")
+        return
+    report.cite(headline(to_message(message)))
+    show_body(report, body, to_message(message).size)
+
+
+async def _mark_read(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+    ids = list(dict.fromkeys(parse_reference(each, name=f"ids[{n}]") for n, each in enumerate(arguments["ids"])))
+    api = context.caller.api
+
+    async def mark(message_id: int) -> FmsgError | None:
+        try:
+            await api.mark_read(message_id)
+        except FmsgError as error:
+            return error
+        return None
+
+    outcomes = await together(mark, ids)
+    failed = {message_id: error for message_id, error in zip(ids, outcomes, strict=True) if error is not None}
+    marked = [message_id for message_id in ids if message_id not in failed]
+    if not marked and len({type(error) for error in failed.values()}) == 1:
+        raise next(iter(failed.values()))
+    report = Report()
+    report.say(f"Marked as read: {', '.join(map(str, marked)) or 'none'}.")
+    reasons: list[Fields] = []
+    for message_id, error in failed.items():
+        reason = error.reason if isinstance(error, HostRefused) else failure_of(error).text
+        report.say(f"Not marked: {message_id}, because:")
+        report.fence(reason)
+        reasons.append({"id": format_reference(message_id), "reason": reason})
+    fields: Fields = {"marked": [format_reference(message_id) for message_id in marked], "failed": reasons}
+    return ToolResult(structured={"notice": STATEMENT, **fields} if reasons else fields, text=report.text())
+
+
+GET_MESSAGE = Tool(
+    definition=define(
+        "get_message",
+        "One message with its body (null where it is no text). Does not mark it read.",
+        takes=schemas.closed(
+            ("id",),
+            id=schemas.reference("Message"),
+            max_body_bytes=schemas.whole(
+                "Cut the body here", default=MESSAGE_BODY_BYTES, least=0, most=MOST_BODY_BYTES
+            ),
+        ),
+        gives=schemas.result(
+            schemas.NOTICE, message=schemas.message_item(), body=schemas.TEXT_OR_NULL, body_truncated=schemas.FLAG
+        ),
+        reads=True,
+    ),
+    run=_get_message,
+)
+
+GET_THREAD = Tool(
+    definition=define(
+        "get_thread",
+        "The conversation that led to a message, root first, and who takes part. No side branches.",
+        takes=schemas.closed(
+            ("id",),
+            id=schemas.reference("Message the thread leads to"),
+            max_messages=schemas.whole(
+                "Show the root and the newest", default=THREAD_MESSAGES, least=1, most=MOST_THREAD_MESSAGES
+            ),
+            max_body_bytes=schemas.whole(
+                "Cut each body here", default=THREAD_BODY_BYTES, least=0, most=MOST_BODY_BYTES
+            ),
+        ),
+        gives=schemas.result(
+            schemas.NOTICE,
+            root_id=schemas.TEXT,
+            trigger_id=schemas.TEXT,
+            complete=schemas.FLAG,
+            participants=schemas.TEXTS,
+            reply_target_id=schemas.TEXT_OR_NULL,
+            terminal=schemas.FLAG,
+            messages=schemas.array(schemas.THREAD_ITEM),
+        ),
+        reads=True,
+    ),
+    run=_get_thread,
+)
+
+MARK_READ = Tool(
+    definition=define(
+        "mark_read",
+        "Mark received messages as read. Each id ends in marked or in failed.",
+        takes=schemas.closed(
+            ("ids",), ids=schemas.array(schemas.reference("Message"), minItems=1, maxItems=MOST_MARKED)
+        ),
+        gives=schemas.result(
+            schemas.NOTICE,
+            marked=schemas.TEXTS,
+            failed=schemas.array(schemas.record(id=schemas.TEXT, reason=schemas.TEXT)),
+        ),
+        reads=False,
+        repeatable=True,
+    ),
+    run=_mark_read,
+)
