@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fmsg.directory import Directory, Resolution
+    from mcp_front.directory import Directory, Resolution
 
 
 def resolve(directory: Directory, name: str, *, argument: str) -> Resolution:
