@@ -21,8 +21,8 @@ class LedgerLimits(msgspec.Struct, frozen=True, kw_only=True):
     returned_ttl_s: float = _DAY_S
     """How long it is remembered which ids were returned above a position, and which positions were handed out."""
 
-    max_marks: int = 2000
-    """Such marks kept per caller; the oldest go first. An agent that waits every 45 s makes about as many a day."""
+    max_marks: int = 1000
+    """Such marks kept per caller, 100 bytes each; the oldest go first. As many as a ledger has entries is enough."""
 
     seed_limit: int = 64
     """Messages a new ledger takes over from the newest list page: enough to resume where an agent stopped reading."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 import msgspec
 
@@ -257,4 +258,55 @@ class Chores(Protocol):
 
     async def depth(self) -> int:
         """How many chores there are, due or not."""
+        ...
+
+
+class Store(Protocol):
+    """Everything that outlives a request, from one place: `ledger.store.MemoryStore` or `ledger.store.RedisStore`.
+
+    An async context manager; while it is open, the doorbell runs.
+    """
+
+    @property
+    def ledger(self) -> Ledger:
+        """Arrivals of every caller."""
+        ...
+
+    @property
+    def doorbell(self) -> Doorbell:
+        """Hints that a ledger grew."""
+        ...
+
+    @property
+    def activations(self) -> Activations:
+        """Which callers are active."""
+        ...
+
+    @property
+    def fleet(self) -> Fleet:
+        """Which daemons live and who holds which caller."""
+        ...
+
+    @property
+    def documents(self) -> Documents:
+        """Small values changed by compare-and-set."""
+        ...
+
+    @property
+    def chores(self) -> Chores:
+        """Work left for workers."""
+        ...
+
+    async def ping(self) -> None:
+        """Make sure that the store can be written and read now. Raises `LedgerUnavailable`."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Open the store; does not fail where Redis is away, it may come later."""
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
         ...
