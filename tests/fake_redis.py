@@ -1,0 +1,36 @@
+"""Redis within the test's process: fakeredis behind the same port as a real one."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+
+import fakeredis
+from redis.asyncio.client import PubSub
+
+from ledger.scripts import Commands
+from ledger.topology import Topology
+
+
+class FakeTopology(Topology):
+    """A `ledger.topology.Topology` whose server is fakeredis, speaking Redis 6.2."""
+
+    shown = "fakeredis"
+
+    def __init__(self, *, prefix: str = "fmsg") -> None:
+        super().__init__(prefix)
+        self.client = fakeredis.FakeAsyncRedis(server=fakeredis.FakeServer(version=(6, 2)))
+
+    @property
+    def commands(self) -> Commands:
+        """See `ledger.topology.Topology`."""
+        commands: Commands = self.client
+        return commands
+
+    def pubsub(self) -> AbstractAsyncContextManager[PubSub]:
+        """See `ledger.topology.Topology`."""
+        reader: PubSub = self.client.pubsub()
+        return reader
+
+    async def aclose(self) -> None:
+        """See `ledger.topology.Topology`."""
+        await self.client.aclose()
