@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from ledger.arrival import CallerKey
+from ledger.limits import LedgerLimits
 from ledger.port import Activation, Chore, FeedReport, Lease, Member, Versioned
 
 
@@ -25,9 +26,9 @@ class MemoryActivations:
     async def activate(
         self, caller: CallerKey, *, address: str, api_url: str, token: str | None, token_expires_at_s: float
     ) -> None:
-        """Mark the caller active now; without a token the one left before stays."""
-        before = self._active.get(caller)
-        if token is None and before is not None:
+        """See `ledger.port.Activations`."""
+        before = await self.get(caller)
+        if before is not None and (token is None or token_expires_at_s <= self._clock()):
             token, token_expires_at_s = before.token, before.token_expires_at_s
         self._active[caller] = Activation(
             caller=caller,
@@ -37,8 +38,10 @@ class MemoryActivations:
             token=token,
             token_expires_at_s=token_expires_at_s if token is not None else 0.0,
         )
-        for wake in tuple(self._ears.values()):
-            wake(caller)
+        feed = self._reports.get(caller)
+        if before is None or before.token != token or feed is None or not feed.live:
+            for wake in tuple(self._ears.values()):
+                wake(caller)
 
     async def get(self, caller: CallerKey) -> Activation | None:
         """The activation, without its token once that has expired."""
@@ -59,9 +62,13 @@ class MemoryActivations:
             self._drop(caller)
         return tuple(self._active)
 
-    async def retire(self, caller: CallerKey) -> None:
-        """End the activation and forget what its feed reported."""
+    async def retire(self, caller: CallerKey, *, unless_asked_since_s: float | None = None) -> bool:
+        """See `ledger.port.Activations`."""
+        found = self._active.get(caller)
+        if found is not None and unless_asked_since_s is not None and found.asked_at_s > unless_asked_since_s:
+            return False
         self._drop(caller)
+        return True
 
     async def report(self, caller: CallerKey, report: FeedReport) -> None:
         """Keep the report."""
@@ -174,22 +181,30 @@ class MemoryDocuments:
 class MemoryChores:
     """`ledger.port.Chores` of one process."""
 
-    def __init__(self, *, clock: Callable[[], float]) -> None:
+    def __init__(self, *, clock: Callable[[], float], ttl_s: float = LedgerLimits().chore_ttl_s) -> None:
+        self._ttl_s = ttl_s
         self._clock = clock
-        self._chores: dict[tuple[str, CallerKey, int], Chore] = {}
+        self._chores: dict[tuple[str, CallerKey, int], tuple[float, Chore]] = {}
 
     async def add(self, chore: Chore) -> None:
-        """Leave a chore, or change when it is due."""
-        self._chores[chore.kind, chore.caller, chore.message_id] = chore
+        """See `ledger.port.Chores`."""
+        key = (chore.kind, chore.caller, chore.message_id)
+        since_s, _ = self._chores.get(key, (self._clock(), chore))
+        self._chores[key] = (since_s, chore)
 
     async def due(self, limit: int) -> Sequence[Chore]:
-        """Chores whose time has come, the oldest first."""
+        """See `ledger.port.Chores`. What nobody could do for too long is dropped."""
         now_s = self._clock()
-        ready = [chore for chore in self._chores.values() if chore.due_s <= now_s]
-        return tuple(sorted(ready, key=lambda chore: chore.due_s)[:limit])
+        ready = sorted(
+            (item for item in self._chores.values() if item[1].due_s <= now_s), key=lambda item: item[1].due_s
+        )[:limit]
+        for since_s, chore in ready:
+            if since_s < now_s - self._ttl_s:
+                await self.done(chore)
+        return tuple(chore for since_s, chore in ready if since_s >= now_s - self._ttl_s)
 
     async def done(self, chore: Chore) -> None:
-        """Forget a chore."""
+        """See `ledger.port.Chores`."""
         self._chores.pop((chore.kind, chore.caller, chore.message_id), None)
 
     async def depth(self) -> int:

@@ -129,7 +129,11 @@ class Activations(Protocol):
     async def activate(
         self, caller: CallerKey, *, address: str, api_url: str, token: str | None, token_expires_at_s: float
     ) -> None:
-        """Mark the caller active now, leave the token for its feed (sealed at rest), ring the daemons."""
+        """Mark the caller active now, leave the token for its feed (sealed at rest), ring the daemons.
+
+        Without a token the one left before stays. Rings only where there is something to do: the caller was not active,
+        the token is another one, or no feed reported itself live.
+        """
         ...
 
     async def get(self, caller: CallerKey) -> Activation | None:
@@ -140,8 +144,11 @@ class Activations(Protocol):
         """All active callers."""
         ...
 
-    async def retire(self, caller: CallerKey) -> None:
-        """End the activation (idle or forgotten); the ledger stays."""
+    async def retire(self, caller: CallerKey, *, unless_asked_since_s: float | None = None) -> bool:
+        """End the activation (idle or forgotten); the ledger stays. Drops what its feed reported, too.
+
+        Does nothing, and returns False, where somebody asked after ``unless_asked_since_s`` (an ``asked_at_s``).
+        """
         ...
 
     async def report(self, caller: CallerKey, report: FeedReport) -> None:

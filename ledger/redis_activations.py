@@ -1,0 +1,283 @@
+"""Activations in Redis: who is active, with what credential, and what their feeds report.
+
+Address, API URL, token and report are sealed (`ledger.seal`): what Redis shows are caller keys and times. The
+token has a key of its own, since it must be gone when it expires.
+
+Keys of shard ``NN`` (`ledger.shards`), all with a TTL::
+
+    {active-NN}:index          sorted set, caller → last asked
+    {active-NN}:who:CALLER     sealed address and API URL
+    {active-NN}:token:CALLER   hash: the sealed token, and its expiry as a mark to tell a new one by
+    {active-NN}:feed:CALLER    hash: the sealed report, and whether it says live
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from ledger.arrival import CallerKey
+from ledger.limits import LedgerLimits
+from ledger.port import Activation, FeedReport
+from ledger.scripts import Key, Scripts, script
+from ledger.seal import SealBroken, SealKeys
+from ledger.shards import SHARDS, shard_of
+from ledger.topology import Topology
+
+log = logging.getLogger(__name__)
+
+WAKE = "wake"
+"""The channel on which the keys of callers are published that have something for a daemon to do."""
+
+T = TypeVar("T")
+
+
+class _Who(msgspec.Struct, frozen=True, array_like=True):
+    address: str
+    api_url: str
+
+
+class _Token(msgspec.Struct, frozen=True, array_like=True):
+    value: str
+    expires_at_s: float
+
+
+@script(
+    """
+    local time = redis.call('TIME')
+    local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+    local ttl = tonumber(ttl_ms)
+    redis.call('ZREMRANGEBYSCORE', index, '-inf', now - ttl / 1000)
+    local ring = redis.call('ZADD', index, string.format('%.6f', now), caller) == 1
+    redis.call('PEXPIRE', index, ttl)
+    redis.call('SET', who, sealed, 'PX', ttl)
+    if tonumber(token_ttl_ms) > 0 then
+        if redis.call('HGET', token, 'mark') ~= mark then ring = true end
+        redis.call('HSET', token, 'sealed', sealed_token, 'mark', mark)
+        redis.call('PEXPIRE', token, token_ttl_ms)
+    end
+    if redis.call('HGET', feed, 'live') ~= '1' then ring = true end
+    redis.call('PEXPIRE', feed, feed_ttl_ms)
+    if ring then redis.call('PUBLISH', channel, caller) end
+    return ring and 1 or 0
+    """,
+    idempotent=True,
+)
+def _activate(
+    *,
+    index: Key,
+    who: Key,
+    token: Key,
+    feed: Key,
+    caller: str,
+    sealed: bytes,
+    sealed_token: bytes,
+    mark: str,
+    token_ttl_ms: int,
+    ttl_ms: int,
+    feed_ttl_ms: int,
+    channel: str,
+) -> int:
+    """Mark active, leave the token, ring if there is something to do."""
+    raise NotImplementedError
+
+
+@script(
+    """
+    local time = redis.call('TIME')
+    local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+    local asked = redis.call('ZSCORE', index, caller)
+    if not asked or tonumber(asked) <= now - tonumber(ttl_ms) / 1000 then return false end
+    return {asked, redis.call('GET', who), redis.call('HGET', token, 'sealed')}
+    """,
+    idempotent=True,
+)
+def _get(*, index: Key, who: Key, token: Key, caller: str, ttl_ms: int) -> list[bytes | None] | None:
+    """When it was asked for last, and the sealed rest."""
+    raise NotImplementedError
+
+
+@script(
+    """
+    local time = redis.call('TIME')
+    local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+    redis.call('ZREMRANGEBYSCORE', index, '-inf', now - tonumber(ttl_ms) / 1000)
+    return redis.call('ZRANGE', index, 0, -1)
+    """,
+    idempotent=True,
+)
+def _active(*, index: Key, ttl_ms: int) -> list[bytes]:
+    """The active callers of one shard."""
+    raise NotImplementedError
+
+
+@script(
+    """
+    local asked = redis.call('ZSCORE', index, caller)
+    if asked and since ~= '' and tonumber(asked) > tonumber(since) then return 0 end
+    redis.call('ZREM', index, caller)
+    redis.call('DEL', who, token, feed)
+    return 1
+    """,
+    idempotent=True,
+)
+def _retire(*, index: Key, who: Key, token: Key, feed: Key, caller: str, since: str) -> int:
+    """End the activation unless it was asked for after ``since``; 1 if it is over."""
+    raise NotImplementedError
+
+
+@script(
+    """
+    redis.call('HSET', feed, 'sealed', sealed, 'live', live)
+    redis.call('PEXPIRE', feed, ttl_ms)
+    return 1
+    """,
+    idempotent=True,
+)
+def _report(*, feed: Key, sealed: bytes, live: int, ttl_ms: int) -> int:
+    """Keep the report."""
+    raise NotImplementedError
+
+
+class RedisActivations:
+    """See `ledger.port.Activations`. Give `heard` to the process's reader for the channel `WAKE`."""
+
+    def __init__(
+        self,
+        scripts: Scripts,
+        topology: Topology,
+        *,
+        limits: LedgerLimits,
+        seal: SealKeys,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._scripts = scripts
+        self._topology = topology
+        self._seal = seal
+        self._clock = clock
+        self._ttl_ms = int(limits.activation_ttl_s * 1000)
+        self._feed_ttl_ms = int(limits.feed_ttl_s * 1000)
+        self._ears: dict[int, Callable[[CallerKey], None]] = {}
+        self._ear_ids = itertools.count()
+
+    async def activate(
+        self, caller: CallerKey, *, address: str, api_url: str, token: str | None, token_expires_at_s: float
+    ) -> None:
+        """See `ledger.port.Activations`. Without a token the one left before stays."""
+        token_ttl_ms = 0 if token is None else max(0, int((token_expires_at_s - self._clock()) * 1000))
+        sealed_token = b""
+        if token is not None and token_ttl_ms:
+            sealed_token = self._sealed(caller, "token", _Token(token, token_expires_at_s))
+        await _activate(
+            self._scripts,
+            **self._keys(caller),
+            caller=caller,
+            sealed=self._sealed(caller, "who", _Who(address, api_url)),
+            sealed_token=sealed_token,
+            mark=repr(token_expires_at_s),
+            token_ttl_ms=token_ttl_ms,
+            ttl_ms=self._ttl_ms,
+            feed_ttl_ms=self._feed_ttl_ms,
+            channel=self._topology.channel(WAKE),
+        )
+
+    async def get(self, caller: CallerKey) -> Activation | None:
+        """See `ledger.port.Activations`. None too where the record was sealed under a key that is gone."""
+        keys = self._keys(caller)
+        found = await _get(
+            self._scripts, index=keys["index"], who=keys["who"], token=keys["token"], caller=caller, ttl_ms=self._ttl_ms
+        )
+        if found is None:
+            return None
+        asked, sealed_who, sealed_token = found
+        who = self._opened(caller, "who", sealed_who, _Who)
+        if asked is None or who is None:
+            return None
+        token = self._opened(caller, "token", sealed_token, _Token)
+        if token is not None and token.expires_at_s <= self._clock():
+            token = None
+        return Activation(
+            caller=caller,
+            address=who.address,
+            api_url=who.api_url,
+            asked_at_s=float(asked),
+            token=None if token is None else token.value,
+            token_expires_at_s=0.0 if token is None else token.expires_at_s,
+        )
+
+    async def active(self) -> Sequence[CallerKey]:
+        """See `ledger.port.Activations`."""
+        shards = await asyncio.gather(
+            *(_active(self._scripts, index=self._key(shard, "index"), ttl_ms=self._ttl_ms) for shard in range(SHARDS))
+        )
+        return tuple(CallerKey(caller.decode()) for found in shards for caller in found)
+
+    async def retire(self, caller: CallerKey, *, unless_asked_since_s: float | None = None) -> bool:
+        """See `ledger.port.Activations`."""
+        since = "" if unless_asked_since_s is None else repr(unless_asked_since_s)
+        return bool(await _retire(self._scripts, **self._keys(caller), caller=caller, since=since))
+
+    async def report(self, caller: CallerKey, report: FeedReport) -> None:
+        """See `ledger.port.Activations`."""
+        await _report(
+            self._scripts,
+            feed=self._keys(caller)["feed"],
+            sealed=self._sealed(caller, "feed", report),
+            live=int(report.live),
+            ttl_ms=self._feed_ttl_ms,
+        )
+
+    async def feed(self, caller: CallerKey) -> FeedReport | None:
+        """See `ledger.port.Activations`."""
+        sealed = await self._scripts.command("HGET", self._keys(caller)["feed"], "sealed", idempotent=True)
+        return self._opened(caller, "feed", sealed, FeedReport)
+
+    def listen(self, wake: Callable[[CallerKey], None]) -> Callable[[], None]:
+        """See `ledger.port.Activations`. Rings where a daemon has something to do: not while the feed is live."""
+        ear = next(self._ear_ids)
+        self._ears[ear] = wake
+
+        def stop() -> None:
+            self._ears.pop(ear, None)
+
+        return stop
+
+    def heard(self, text: str) -> None:
+        """A message of the channel `WAKE`; an empty one (a reconnect) names nobody, and listeners look now and then."""
+        if text:
+            for wake in tuple(self._ears.values()):
+                wake(CallerKey(text))
+
+    def _key(self, shard: int, part: str) -> Key:
+        return self._topology.shared_key(f"active-{shard:02d}", part)
+
+    def _keys(self, caller: CallerKey) -> dict[str, Key]:
+        shard = shard_of(caller)
+        return {
+            "index": self._key(shard, "index"),
+            "who": self._key(shard, f"who:{caller}"),
+            "token": self._key(shard, f"token:{caller}"),
+            "feed": self._key(shard, f"feed:{caller}"),
+        }
+
+    def _sealed(self, caller: CallerKey, part: str, value: Any) -> bytes:
+        return self._seal.seal(msgspec.msgpack.encode(value), bound_to=f"{part}:{caller}".encode())
+
+    def _opened(self, caller: CallerKey, part: str, sealed: bytes | None, kind: type[T]) -> T | None:
+        if sealed is None:
+            return None
+        try:
+            plain = self._seal.open(sealed, bound_to=f"{part}:{caller}".encode())
+            return msgspec.msgpack.decode(plain, type=kind)
+        except (SealBroken, msgspec.DecodeError):
+            log.warning(
+                "an activation cannot be read: do all processes have the same FMSG_SEAL_KEY?",
+                extra={"action": "unseal_failed", "part": part, "caller": caller},
+            )
+            return None
