@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
 from fmsg.errors import BadInput
+from fmsg.redact import quoted
 
 MAX_ADDRESS_BYTES = 255
 """The whole address with both ``@``, in UTF-8 (FMSG-003)."""
 
-_SEPARATORS = "-_."
-_LABEL = re.compile(r"[^\W_](?:[\w-]{0,61}[^\W_])?", re.UNICODE)
+MAX_LABEL_CHARS = 63
+"""One label of a domain (RFC 1035); of an internationalized one at least not shorter than its ASCII form allows."""
+
+_SEPARATORS = frozenset("-_.")
+_WORD = frozenset("LNM")
+"""General categories of letters, numbers and the marks without which many scripts cannot be written."""
 
 
 def same_address(one: str, other: str) -> bool:
     """Whether two addresses name the same mailbox."""
-    return one.casefold() == other.casefold()
+    return fold(one) == fold(other)
 
 
 def fold(address: str) -> str:
@@ -26,25 +30,21 @@ def fold(address: str) -> str:
 
 def is_address(text: str) -> bool:
     """Whether the text is a full, well-formed address."""
-    try:
-        parse_address(text)
-    except BadInput:
-        return False
-    return True
+    return _fault(text.lower()) is None
 
 
 def parse_address(text: object, *, name: str = "address") -> str:
     """A full address in its rendered form (lower case). Raises `BadInput` naming the argument and the reason."""
     if not isinstance(text, str):
         raise BadInput(f"{name}: an address is a string like @alice@example.com.")
-    reason = _fault(text)
+    rendered = text.lower()
+    reason = _fault(rendered)
     if reason is not None:
-        shown = text if len(text) <= 80 else text[:77] + "..."
         raise BadInput(
-            f"{name}: {shown!r} is not an fmsg address ({reason}). Write it as @user@domain, "
+            f"{name}: {quoted(text)} is not an fmsg address ({reason}). Write it as @user@domain, "
             "for example @alice@example.com."
         )
-    return text.lower()
+    return rendered
 
 
 def _fault(text: str) -> str | None:
@@ -64,9 +64,9 @@ def _local_fault(local: str) -> str | None:
     previous = ""
     for char in local:
         if char in _SEPARATORS:
-            if previous in _SEPARATORS and previous:
+            if previous in _SEPARATORS:
                 return "the user part has two of - _ . in a row"
-        elif unicodedata.category(char)[0] not in "LNM":
+        elif not _is_word(char):
             return f"the user part contains {char!r}"
         previous = char
     return None
@@ -78,6 +78,19 @@ def _domain_fault(domain: str) -> str | None:
     for label in domain.split("."):
         if not label:
             return "the domain has an empty label"
-        if not _LABEL.fullmatch(label):
-            return f"the domain label {label!r} is not a host name"
+        if not _is_label(label):
+            return f"the domain label {quoted(label, 40)} is not a host name"
     return None
+
+
+def _is_label(label: str) -> bool:
+    return (
+        len(label) <= MAX_LABEL_CHARS
+        and _is_word(label[0])
+        and _is_word(label[-1])
+        and all(_is_word(char) or char in "-_" for char in label)
+    )
+
+
+def _is_word(char: str) -> bool:
+    return unicodedata.category(char)[0] in _WORD

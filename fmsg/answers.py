@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
+import unicodedata
 from collections.abc import Mapping
 
 import aiohttp
@@ -12,14 +14,17 @@ from fmsg.errors import FmsgError, HostMisbehaved, refusal
 from fmsg.redact import scrub
 
 MAX_JSON_BYTES = 64 * 1024 * 1024
-"""The largest answer is a thread: 32 MiB of text (FMSG-003), twice that with JSON's escapes. Anything longer is an attack or
-a fault and would only fill the memory of a process that serves others too."""
+"""The largest answer is a thread: 32 MiB of text (FMSG-003), twice that with JSON's escapes. Anything longer is an
+attack or a fault and would only fill the memory of a process that serves others too."""
 
 MAX_REASON_BYTES = 2048
 """How much of a host's (or a proxy's) text goes into an error (FMSG-003 as met: "a bounded preview")."""
 
 MAX_ERROR_BYTES = 64 * 1024
 """How much of an error answer is read: JSON around the reason has to be whole to be understood."""
+
+ERROR_WITHIN_S = 5.0
+"""A refusal whose text does not come is still a refusal, and its status says enough."""
 
 MAX_RETRY_AFTER_S = 3600.0
 """A host that asks for more patience than an hour is asked again after an hour."""
@@ -74,8 +79,9 @@ async def failure(response: aiohttp.ClientResponse) -> FmsgError:
     """The error that an answer with another status than expected is. Reads and closes it."""
     status = response.status
     try:
-        data, _ = await read_up_to(response, MAX_ERROR_BYTES)
-    except aiohttp.ClientError:
+        async with asyncio.timeout(ERROR_WITHIN_S):
+            data, _ = await read_up_to(response, MAX_ERROR_BYTES)
+    except (aiohttp.ClientError, TimeoutError):
         data = b""
     response.close()
     if status < 400:
@@ -110,7 +116,8 @@ def reason_of(data: bytes, *, fallback: str) -> tuple[str, str | None]:
 
 
 def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() or char in "\n\t" else " " for char in text)
+    """Without control characters, which would drive the terminal of whoever reads the log."""
+    return "".join(" " if unicodedata.category(char) == "Cc" and char not in "\n\t" else char for char in text)
 
 
 def _bounded(text: str, limit_bytes: int) -> str:

@@ -1,4 +1,4 @@
-"""The credential formats of well-known providers that `fmsg.redact` takes out: each begins with a literal of its own."""
+"""The credential formats of well-known providers that `fmsg.redact` takes out; each begins with a literal of its own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 class Prefixed(msgspec.Struct, frozen=True):
     """A credential that begins with ``marker`` and is read by ``pattern`` from there.
 
-    Only the group ``secret`` is replaced where the pattern has one. A pattern reads a bounded stretch before it can fail
-    (``{n}``, or ``{n,}`` at its end), so that hostile text costs no more than its length.
+    Only the group ``secret`` is replaced where the pattern has one. A pattern reads a bounded stretch before it can
+    fail (``{n}``, or ``{n,}`` at its end), so that hostile text costs no more than its length.
     """
 
     marker: str

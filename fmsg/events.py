@@ -1,6 +1,6 @@
 """The event socket: pushes of ``GET /fmsg/ws`` as an iterator (FMSG-003, WebSocket).
 
-A push is a hint that something happened, no more: events are lost, and come out of order, on a socket that looks healthy.
+A push is a hint that something happened, no more: on a socket that looks healthy events get lost or come out of order.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fmsg.redact import scrub
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 20.0
-"""We ping after this much silence, and half of it later without a sign of life the socket is dead. The host's own pings come
-each 45 s and say nothing to a client whose address changed behind a NAT."""
+"""We ping after this much silence; if half of it later there is still no sign of life, the socket is dead. The host's own
+pings, each 45 s, tell the host something, and us nothing."""
 
 MAX_FRAME_BYTES = 1024 * 1024
 """A frame is one message's headers and 768 bytes of its text: far below, unless the host has gone mad."""
@@ -49,7 +49,7 @@ _decode_frame = msgspec.json.Decoder(_Frame).decode
 
 
 class EventSocket:
-    """An async iterator of `Event` that ends when the socket does, however that happens. Nothing is ever sent but pings."""
+    """An async iterator of `Event` that ends when the socket does, however that happens. Sends nothing but pings."""
 
     close_reason: str
     """Why the iteration ended; empty before."""

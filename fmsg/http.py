@@ -1,8 +1,9 @@
-"""One HTTP client for a process and one configured host: deadlines on everything, no redirects, no cookies, no proxies."""
+"""One HTTP client for a process and one configured host: deadlines everywhere, no redirects, cookies or proxies."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,7 +15,7 @@ import msgspec
 from yarl import URL
 
 from fmsg.answers import Answer, check, failure, read_answer
-from fmsg.errors import FmsgError, HostMisbehaved, HostRefused, HostUnreachable
+from fmsg.errors import FmsgError, HostMisbehaved, HostRefused, HostUnreachable, Unauthorized
 from fmsg.redact import scrub
 from fmsg.transfer import Download, Form
 from fmsg.urls import base_url
@@ -27,8 +28,8 @@ Observer = Callable[[str, int | None, float], None]
 USER_AGENT = "fmsg-mcpd"
 
 MAX_CONCURRENT = 256
-"""Requests in flight at once; sockets do not count. Enough to keep a host busy from one process; a burst of thousands of
-callers queues here instead of opening thousands of connections."""
+"""Requests in flight at once; sockets do not count. Enough to keep a host busy from one process; a burst of thousands
+of callers queues here instead of opening thousands of connections."""
 
 KEEP_ALIVE_S = 15.0
 """Shorter than what hosts and proxies keep idle connections (60 s and more), so that they rarely close one as we send:
@@ -36,6 +37,9 @@ a POST cut off that way has an unknown outcome."""
 
 SOCKET_CLOSE_S = 2.0
 """How long a closing socket waits for the host's close frame before it is dropped."""
+
+_SENDABLE = re.compile(r"[\x21-\x7e]{1,8192}")
+"""What fits a header: visible ASCII, and no more than common servers take."""
 
 
 class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,9 +98,7 @@ class HostHttp:
         return f"HostHttp({self.api_url!r})"
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(
-            limit=0, keepalive_timeout=KEEP_ALIVE_S, ssl=self._ssl or ssl.create_default_context()
-        )
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ssl=self._ssl or True)
         self._stack.push_async_callback(connector.close)
         self._requests = await self._stack.enter_async_context(self._session(connector))
         self._sockets = await self._stack.enter_async_context(self._session(connector, _upgrade_or_raise))
@@ -195,7 +197,9 @@ class HostHttp:
                     raise
         raise source_failure
 
-    async def socket(self, path: str, *, bearer: str, heartbeat_s: float, max_frame_bytes: int) -> Socket:
+    async def socket(
+        self, path: str, *, bearer: str, heartbeat_s: float, max_frame_bytes: int
+    ) -> aiohttp.ClientWebSocketResponse:
         """Open a WebSocket; whoever gets it closes it. Raises as `call`."""
         started = asyncio.get_running_loop().time()
         status: int | None = None
@@ -270,7 +274,7 @@ class HostHttp:
     async def _guarded(self, work: Awaitable[T], within_s: float | None) -> T:
         """Await, with a deadline, and turn the client library's errors into ours.
 
-        Ours are raised outside of the handler so that they do not carry the library's along: those show request headers.
+        Ours are raised outside of the handler so that they do not carry the library's along: those show headers.
         """
         try:
             async with asyncio.timeout(within_s):
@@ -288,7 +292,9 @@ class HostHttp:
             case aiohttp.ClientConnectorError():
                 return self._unreachable(f"no connection ({error.os_error.strerror or error.os_error})", sent=False)
             case aiohttp.ClientResponseError():
-                return HostMisbehaved(f"{self.api_url}: its answer is not HTTP. Is this the Web API's URL?")
+                return HostMisbehaved(
+                    f"{self.api_url}: its answer is not what HTTP prescribes. Is this the Web API's URL?"
+                )
             case TimeoutError():
                 return self._unreachable("no answer in time", sent=True)
             case _:
@@ -300,9 +306,6 @@ class HostHttp:
         )
 
 
-Socket = aiohttp.ClientWebSocketResponse
-
-
 def _active(session: aiohttp.ClientSession | None) -> aiohttp.ClientSession:
     if session is None:
         raise RuntimeError("HostHttp is used outside of its context")
@@ -310,6 +313,8 @@ def _active(session: aiohttp.ClientSession | None) -> aiohttp.ClientSession:
 
 
 def _authorized(bearer: str) -> dict[str, str]:
+    if not _SENDABLE.fullmatch(bearer):
+        raise Unauthorized(401, "the credential is empty or contains characters that none has. Copy it again.")
     return {"Authorization": f"Bearer {bearer}"}
 
 

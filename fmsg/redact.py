@@ -1,8 +1,8 @@
 """Credentials out of text: what is sent, and what is said in errors and logs (FMSG-007, Secret redaction).
 
-A credential is found by a literal that it begins with (its marker), then read to its end. Every marker is looked for with
-`str.find`, and what follows it is read by a pattern that cannot fail after reading far, so that time grows with the length
-of the text and not with its square, whatever the text.
+A credential is found by a literal that it begins with (its marker), then read to its end. Every marker is looked for
+with `str.find`, and what follows it is read by a pattern that cannot fail after reading far, so that time grows with
+the length of the text and not with its square, whatever the text.
 """
 
 from __future__ import annotations
@@ -59,6 +59,12 @@ def redact(text: str) -> tuple[str, int]:
 def scrub(text: str) -> str:
     """The text without credentials."""
     return redact(text)[0]
+
+
+def quoted(text: str, limit: int = 80) -> str:
+    """A value somebody gave us as an error shows it: in quotes, without credentials, cut to ``limit`` characters."""
+    shown = scrub(text)
+    return repr(shown if len(shown) <= limit else shown[: limit - 3] + "...")
 
 
 def _merged(spans: list[_Span]) -> list[_Span]:
@@ -127,7 +133,7 @@ def _telegram_tokens(text: str) -> Iterator[_Span]:
 
 
 def _jwts(text: str) -> Iterator[_Span]:
-    """``header.payload.signature``, or the five parts of an encrypted token. A header is JSON, so it begins with ``eyJ``."""
+    """``header.payload.signature``, or the five parts of an encrypted token. A header is JSON: it begins ``eyJ``."""
 
     def read(position: int) -> tuple[int, _Span | None]:
         ends = [_segment_end(text, position)]

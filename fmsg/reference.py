@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from fmsg.errors import BadInput
+from fmsg.redact import quoted
 
 MAX_ID = 2**63 - 1
 """Ids are positive signed 64-bit integers (FMSG-003)."""
@@ -22,11 +23,19 @@ def parse_reference(value: object, *, name: str = "id") -> int:
         number = int(value)
         if number <= MAX_ID:
             return number
-    shown = repr(value) if len(repr(value)) <= 40 else repr(value)[:37] + "..."
     raise BadInput(
-        f"{name}: {shown} is not a message reference. Pass the id as a string of decimal digits, "
+        f"{name}: {_shown(value)} is not a message reference. Pass the id as a string of decimal digits, "
         'exactly as a result gave it, for example "2502".'
     )
+
+
+def _shown(value: object) -> str:
+    """The value as an error shows it. A number is shown where it is exact; other kinds only by what they are."""
+    if isinstance(value, str):
+        return quoted(value, 40)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_ID:
+        return f"the number {value}"
+    return "nothing" if value is None else f"a value of type {type(value).__name__}"
 
 
 def parse_position(value: object, *, name: str = "after_id") -> int:
