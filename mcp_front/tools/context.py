@@ -11,7 +11,7 @@ from mcp_front.caller import Caller
 
 if TYPE_CHECKING:
     from ledger.port import Store
-    from mcp_front.directory import Directory
+    from fmsg.directory import Directory
     from mcp_front.settings import FrontSettings
     from mcp_front.waiting.wait import Waiting
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mcp_front.directory import Directory, Resolution
+    from fmsg.directory import Directory, Resolved
 
 
-def resolve(directory: Directory, name: str, *, argument: str) -> Resolution:
+def resolve(directory: Directory, name: str, *, argument: str) -> Resolved:
     """What a name stands for. Raises `BadInput` naming the argument."""
     return directory.resolve(name, argument=argument)
 

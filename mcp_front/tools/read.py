@@ -10,6 +10,7 @@ from fmsg.message import ThreadMessage
 from fmsg.reference import format_reference, parse_reference
 from mcp_front import schemas
 from mcp_front.bodies import NO_TEXT, BodyText, body_text
+from mcp_front.failures import failure_of
 from mcp_front.framing import STATEMENT, Report, visible
 from mcp_front.lineage import Lineage, lineage, to_message
 from mcp_front.render import (
@@ -26,7 +27,6 @@ from mcp_front.render import (
 )
 from mcp_front.together import together
 from mcp_front.tools.context import ToolContext
-from mcp_front.tools.failures import failure_of
 from mcp_front.tools.tool import Tool, ToolResult, define
 
 MESSAGE_BODY_BYTES = 65_536

@@ -12,9 +12,9 @@ from jsonschema.protocols import Validator
 from mcp.shared.exceptions import MCPError
 
 from fmsg.redact import scrub
+from mcp_front.failures import failure_of, failure_result
 from mcp_front.tools import arguments as checked
 from mcp_front.tools.context import ToolContext
-from mcp_front.tools.failures import failure_of, failure_result
 from mcp_front.tools.tool import Tool, ToolResult
 from telemetry import metrics
 

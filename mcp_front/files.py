@@ -1,0 +1,122 @@
+"""Files on the caller's own machine (stdio only): below one directory, never through a link, never over a file.
+
+Each part of a path is opened relative to its parent with ``O_NOFOLLOW``, so that nothing can be swapped in between a
+check and its use.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from fmsg.errors import BadInput
+
+_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+"""``O_NONBLOCK``: opening a pipe that nobody writes to must not hang; it is refused right after."""
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+PRIVATE = 0o600
+"""What a message brought is its recipient's alone."""
+
+
+class Parent:
+    """An open directory and the name of a file in it. Close it."""
+
+    def __init__(self, directory_fd: int, name: str, path: Path) -> None:
+        self.fd = directory_fd
+        self.name = name
+        self.path = path
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        os.close(self.fd)
+
+    def create(self) -> int:
+        """A new file to write, refused where anything of that name exists."""
+        return os.open(self.name, _CREATE, PRIVATE, dir_fd=self.fd)
+
+    def remove(self) -> None:
+        """Remove the file, if it is there."""
+        with suppress(FileNotFoundError):
+            os.unlink(self.name, dir_fd=self.fd)
+
+
+def parent_of(path_text: str, *, within: Path | None, argument: str, variable: str) -> Parent:
+    """The directory of an absolute path, opened part by part. Raises `BadInput` naming the argument.
+
+    ``within`` confines the path to a directory (which itself may be reached through links: the operator named it);
+    ``variable`` is the setting it comes from.
+    """
+    path = _plain_path(path_text, argument=argument)
+    if within is None:
+        start, steps = Path(path.anchor), path.parts[1:]
+    else:
+        start, steps = _below(path, within, argument=argument, variable=variable)
+    if not steps:
+        raise BadInput(f"{argument}: {path} is a directory. Name a file.")
+    return Parent(_descend(start, steps[:-1], argument=argument, path=path), steps[-1], path)
+
+
+def open_file(path_text: str, *, within: Path, argument: str, variable: str) -> int:
+    """A regular file below ``within``, open for reading. A relative path counts from there. Raises `BadInput`."""
+    absolute = path_text if os.path.isabs(path_text) else os.path.join(within, path_text)
+    parent = parent_of(absolute, within=within, argument=argument, variable=variable)
+    try:
+        fd = os.open(parent.name, _READ, dir_fd=parent.fd)
+    except OSError as error:
+        raise BadInput(f"{argument}: {parent.path} cannot be read ({reason(error)}). Check the path.") from None
+    finally:
+        parent.close()
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise BadInput(f"{argument}: {parent.path} is not a regular file. Name one.")
+    return fd
+
+
+def reason(error: OSError) -> str:
+    """Why the system refused, in its own words; for a link it says "too many levels", which helps nobody."""
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return "it, or a part of it, is a symbolic link or no directory"
+    return error.strerror or type(error).__name__
+
+
+def _plain_path(path_text: str, *, argument: str) -> Path:
+    if "\0" in path_text:
+        raise BadInput(f"{argument}: contains a NUL character, which no path does.")
+    path = Path(path_text)
+    if not path.is_absolute():
+        raise BadInput(f"{argument}: {path_text[:200]!r} is not an absolute path. Begin it with /.")
+    if ".." in path.parts:
+        raise BadInput(f"{argument}: {path_text[:200]!r} contains .. parts. Write the path without them.")
+    return path
+
+
+def _below(path: Path, within: Path, *, argument: str, variable: str) -> tuple[Path, Sequence[str]]:
+    for root in (within, within.resolve()):
+        if path.is_relative_to(root):
+            return within.resolve(), path.relative_to(root).parts
+    raise BadInput(f"{argument}: {path} is not below {within} ({variable}). Choose a path below it.")
+
+
+def _descend(start: Path, steps: Sequence[str], *, argument: str, path: Path) -> int:
+    try:
+        fd = os.open(start, _DIRECTORY & ~getattr(os, "O_NOFOLLOW", 0))
+        for step in steps:
+            try:
+                inner = os.open(step, _DIRECTORY, dir_fd=fd)
+            finally:
+                os.close(fd)
+            fd = inner
+    except OSError as error:
+        real = os.path.realpath(path)
+        hint = f" Without links it is {real}." if real != str(path) else ""
+        raise BadInput(
+            f"{argument}: the directory of {path} cannot be used ({reason(error)}). "
+            f"It must exist and no part of it may be a symbolic link.{hint}"
+        ) from None
+    return fd

@@ -1,0 +1,153 @@
+"""Attachments on their way in: from base64 or from files below the operator's directory; checked before a draft."""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import hashlib
+import mimetypes
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from fmsg.errors import BadInput
+from fmsg.transfer import check_filename, file_form
+from mcp_front.files import open_file
+
+CHUNK_BYTES = 256 * 1024
+"""Read from a file at a time: few enough hops between threads, little enough memory."""
+
+UPLOAD_VARIABLE = "FMSG_MCP_UPLOAD_DIR"
+"""The setting that allows attachments by path."""
+
+
+class Upload:
+    """One attachment: a name, a media type, and bytes at hand or an open file."""
+
+    def __init__(self, filename: str, content_type: str, content: bytes | int) -> None:
+        self.filename = filename
+        self.content_type = content_type
+        self._content = content
+
+    def content(self) -> bytes | AsyncIterator[bytes]:
+        """The bytes, or the file's from its beginning."""
+        return self._content if isinstance(self._content, bytes) else _chunks(self._content)
+
+    async def digest(self) -> str:
+        """SHA-256 of the bytes, as hexadecimal digits."""
+        if isinstance(self._content, bytes):
+            return hashlib.sha256(self._content).hexdigest()
+        found = hashlib.sha256()
+        async for chunk in _chunks(self._content):
+            found.update(chunk)
+        return found.hexdigest()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if isinstance(self._content, int):
+            os.close(self._content)
+
+
+class Uploads(AbstractContextManager["Uploads"]):
+    """The attachments of one message, in order; a context manager that closes their files."""
+
+    def __init__(self) -> None:
+        self.items: list[Upload] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for upload in self.items:
+            upload.close()
+        self.items.clear()
+
+
+def take_uploads(given: Sequence[Mapping[str, Any]], *, within: Path | None) -> Uploads:
+    """The attachments of a call's arguments. Raises `BadInput` naming the item; then nothing stays open.
+
+    ``within`` is the directory below which ``path`` may lie; None where no path is allowed.
+    """
+    uploads = Uploads()
+    names: set[str] = set()
+    try:
+        for index, item in enumerate(given):
+            upload = _take(item, argument=f"attachments[{index}]", within=within)
+            uploads.items.append(upload)
+            if upload.filename in names:
+                raise BadInput(
+                    f"attachments[{index}].filename: {upload.filename[:60]!r} is named twice, and the host would keep "
+                    "only the last. Give each attachment its own name."
+                )
+            names.add(upload.filename)
+    except BaseException:
+        uploads.__exit__(None, None, None)
+        raise
+    return uploads
+
+
+def _take(item: Mapping[str, Any], *, argument: str, within: Path | None) -> Upload:
+    data, path = item.get("data_base64"), item.get("path")
+    if (data is None) == (path is None):
+        raise BadInput(f"{argument}: needs its content once: data_base64" + (" or path." if within else "."))
+    filename = item.get("filename") or (os.path.basename(path) if path is not None else None)
+    if filename is None:
+        raise BadInput(f"{argument}.filename: is missing.")
+    _check_name(filename, argument=f"{argument}.filename")
+    content_type = item.get("content_type") or mimetypes.guess_type(filename)[0] or "application/octet-stream"
+    _check_type(filename, content_type, argument=argument)
+    if data is not None:
+        return Upload(filename, content_type, strict_base64(data, argument=f"{argument}.data_base64"))
+    if within is None:
+        raise BadInput(
+            f"{argument}.path: {UPLOAD_VARIABLE} is not set, so no file may be sent by path. Use data_base64."
+        )
+    return Upload(
+        filename, content_type, open_file(path, within=within, argument=f"{argument}.path", variable=UPLOAD_VARIABLE)
+    )
+
+
+def _check_name(filename: str, *, argument: str) -> None:
+    if "/" in filename or "\\" in filename:
+        raise BadInput(f"{argument}: {filename[:60]!r} has path parts. Give the bare name of the file.")
+    check_filename(filename, name=argument)
+
+
+def _check_type(filename: str, content_type: str, *, argument: str) -> None:
+    try:
+        file_form(filename, b"", content_type=content_type)
+    except BadInput as error:
+        raise BadInput(f"{argument}.{error}") from None
+
+
+def strict_base64(text: str, *, argument: str) -> bytes:
+    """The bytes of standard base64 with padding and nothing else in it. Raises `BadInput` naming the argument."""
+    try:
+        data = binascii.a2b_base64(text.encode("ascii"), strict_mode=True)
+    except (binascii.Error, UnicodeEncodeError):
+        data = None
+    if data is None or not _canonical(text, data):
+        raise BadInput(
+            f"{argument}: is not standard base64 with padding (A-Z a-z 0-9 + / =, no line breaks, no data: prefix)."
+        )
+    return data
+
+
+def _canonical(text: str, data: bytes) -> bool:
+    """Whether encoding gives the text back: the last group decides, since only there bits are left over."""
+    tail = len(data) % 3 or 3
+    return len(text) == (len(data) + 2) // 3 * 4 and (
+        not data or text[-4:] == binascii.b2a_base64(data[-tail:], newline=False).decode()
+    )
+
+
+async def _chunks(fd: int) -> AsyncIterator[bytes]:
+    position = 0
+    while chunk := await asyncio.to_thread(os.pread, fd, CHUNK_BYTES, position):
+        position += len(chunk)
+        yield chunk
