@@ -32,14 +32,14 @@ class RedisLedger:
 
     def __init__(
         self,
-        topology: Topology,
         scripts: Scripts,
+        topology: Topology,
         *,
         limits: LedgerLimits | None = None,
         new_epoch: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
-        self._topology = topology
         self._scripts = scripts
+        self._topology = topology
         self._limits = limits or LedgerLimits()
         self._new_epoch = new_epoch
         self._bell = topology.channel(BELL)

@@ -26,6 +26,9 @@ R = TypeVar("R")
 Key = NewType("Key", str)
 """The name of a Redis key. All keys of one script carry the same hash tag, so that it runs on a Cluster."""
 
+_LUA_WORDS = {"and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local", "nil"}
+_LUA_WORDS |= {"not", "or", "repeat", "return", "then", "true", "until", "while"}
+
 Scalar = str | bytes | int | float
 
 MAX_CONCURRENT = 32
@@ -59,6 +62,8 @@ class Script(Generic[P, R]):
         parameters = inspect.signature(stub).parameters
         if any(parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters.values()):
             raise TypeError(f"{stub.__name__}: all parameters of a script are keyword-only.")
+        if _LUA_WORDS & parameters.keys():
+            raise TypeError(f"{stub.__name__}: {sorted(_LUA_WORDS & parameters.keys())} cannot be names in Lua.")
         self.name = stub.__name__.strip("_")
         self.idempotent = idempotent
         self._keys = [name for name in parameters if hints[name] is Key]
