@@ -91,12 +91,63 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: Annotated[
         int, Variable("FMSG_MCP_MAX_BODY_BYTES", "Largest request body, attachments in base64 included.", _SERVING)
     ] = 64 * 1024 * 1024
+    body_s: Annotated[
+        float, Variable("FMSG_MCP_BODY_SECONDS", "Longest a client may take to send a whole body.", _SERVING)
+    ] = 120.0
+    header_bytes: Annotated[
+        int, Variable("FMSG_MCP_HEADER_BYTES", "Largest request line and headers together.", _SERVING)
+    ] = 32 * 1024
+    header_s: Annotated[
+        float, Variable("FMSG_MCP_HEADER_SECONDS", "Longest a client may take to send its headers.", _SERVING)
+    ] = 15.0
+    json_depth: Annotated[int, Variable("FMSG_MCP_JSON_DEPTH", "Deepest nesting of a body.", _SERVING)] = 64
+    json_items: Annotated[int, Variable("FMSG_MCP_JSON_ITEMS", "Most values in a body.", _SERVING)] = 100_000
     max_waits_per_caller: Annotated[
         int, Variable("FMSG_MCP_MAX_WAITS_PER_CALLER", "Waits one caller may hold in one front process.", _SERVING)
     ] = 100
     max_waits: Annotated[
         int, Variable("FMSG_MCP_MAX_WAITS", "Waits one front process holds for all callers.", _SERVING)
     ] = 20_000
+    upload_bytes: Annotated[
+        int, Variable("FMSG_MCP_UPLOAD_BYTES", "Bodies being handled at the same time, all callers together.", _SERVING)
+    ] = 256 * 1024 * 1024
+    upload_bytes_per_caller: Annotated[
+        int, Variable("FMSG_MCP_UPLOAD_BYTES_PER_CALLER", "The same for one caller.", _SERVING)
+    ] = 128 * 1024 * 1024
+    auth_failures: Annotated[
+        int,
+        Variable(
+            "FMSG_MCP_AUTH_FAILURES", "Refused keys per source address and minute before it has to slow down.", _SERVING
+        ),
+    ] = 30
+    exchanges_per_source: Annotated[
+        int,
+        Variable(
+            "FMSG_MCP_EXCHANGES_PER_SOURCE", "Unknown keys of one source address looked up at the same time.", _SERVING
+        ),
+    ] = 32
+    max_connections: Annotated[
+        int, Variable("FMSG_MCP_MAX_CONNECTIONS", "Open client connections of one front process.", _SERVING)
+    ] = 50_000
+    write_stall_s: Annotated[
+        float,
+        Variable(
+            "FMSG_MCP_WRITE_STALL_SECONDS",
+            "A client that takes nothing of its answer for so long is dropped.",
+            _SERVING,
+        ),
+    ] = 60.0
+    drain_notice_s: Annotated[
+        float,
+        Variable(
+            "FMSG_MCP_DRAIN_NOTICE_SECONDS",
+            "From being unready to refusing connections: what the proxy needs to notice.",
+            _SERVING,
+        ),
+    ] = 0.0
+    drain_s: Annotated[
+        float, Variable("FMSG_MCP_DRAIN_SECONDS", "Longest that running calls are waited for at a stop.", _SERVING)
+    ] = 30.0
     download_dir: Annotated[
         str | None,
         Variable("FMSG_MCP_DOWNLOAD_DIR", "Directory that saved attachments are confined to.", ("stdio",)),

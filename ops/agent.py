@@ -1,0 +1,51 @@
+"""A small MCP client of our own product: what the demo, the fleet run and the process tests use as their agents."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import httpx2
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+HTTP_TIMEOUT_S = 300.0
+"""Above the longest wait a front holds, so that the client never cuts one."""
+
+
+class ToolFailed(Exception):
+    """A tool answered with ``isError``. The text is what the agent would have read."""
+
+
+class Agent:
+    """One agent: a connected client that calls tools and gets their structured content."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """Call a tool; returns its structured content. ``from_`` becomes ``from``. Raises `ToolFailed`."""
+        named = {key.rstrip("_"): value for key, value in arguments.items()}
+        result = await self.client.call_tool(tool, named)
+        if result.is_error or result.structured_content is None:
+            raise ToolFailed(" ".join(getattr(block, "text", "") for block in result.content))
+        return dict(result.structured_content)
+
+
+@contextlib.asynccontextmanager
+async def over_http(url: str, api_key: str) -> AsyncIterator[Agent]:
+    """An agent at a front's ``/mcp`` URL."""
+    headers = {"Authorization": f"Bearer {api_key}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=HTTP_TIMEOUT_S) as http:
+        transport = streamable_http_client(url, http_client=http)
+        async with Client(transport) as client:
+            yield Agent(client)
+
+
+@contextlib.asynccontextmanager
+async def over_stdio(command: str, *args: str, env: Mapping[str, str]) -> AsyncIterator[Agent]:
+    """An agent at a stdio server that it starts itself."""
+    server = StdioServerParameters(command=command, args=list(args), env=dict(env))
+    async with Client(server) as client:
+        yield Agent(client)

@@ -1,0 +1,196 @@
+"""The command line, `fmsg-mcpd`. A command imports what it needs when it runs: `stdio` has a second to answer."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from ops.version import version
+
+Run = Callable[[argparse.Namespace], int]
+
+STDIO_HELP = """\
+Serve one fmsg address to one agent over standard input and output.
+
+It reads four variables:
+  FMSG_API_URL         base URL of your fmsg host's Web API                      (required)
+  FMSG_API_KEY         API key of the address to act as, fmsgk_…                 (required)
+  FMSG_DEFAULT_DOMAIN  domain that completes a bare name: bob -> @bob@<domain>   (optional)
+  FMSG_DIRECTORY       path of a JSON object, short name -> full address         (optional)
+
+Without the first two it starts all the same and lists its tools; each call then says what is missing.
+Cleartext http:// is allowed to loopback only, or with FMSG_ALLOW_INSECURE_HTTP=1.
+`fmsg-mcpd doctor` checks all of it and tells what to do."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments == ["stdio"]:
+        # The commonest start by far, and the one somebody waits for: no parser, no other command.
+        from ops.stdio import run
+
+        return run()
+    options = parser().parse_args(arguments)
+    run_command: Run = options.run
+    return run_command(options)
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    root = argparse.ArgumentParser(
+        prog="fmsg-mcpd",
+        description="MCP server that gives AI agents an fmsg address and lets thousands of them wait at once.",
+        epilog="Settings come from the environment; docs/configuration.md lists them all.",
+    )
+    root.add_argument("--version", action="version", version=f"fmsg-mcpd {version()}")
+    commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    _add(commands, "stdio", "serve one address to one agent over stdin and stdout", STDIO_HELP, _stdio)
+
+    front = _add(
+        commands,
+        "front",
+        "serve MCP over Streamable HTTP to everybody",
+        "Serve MCP at /mcp over stateless Streamable HTTP. Needs FMSG_API_URL, FMSG_REDIS_URL and FMSG_SEAL_KEY; "
+        "callers bring their own API key as a bearer token. Without a daemon waits poll: slower, and nothing is lost.",
+        _front,
+    )
+    _add_bind(front)
+
+    _add(
+        commands,
+        "daemon",
+        "hold the callers' event sockets and fill their ledgers",
+        "Hold one event socket per active caller and write what arrives to Redis. Needs FMSG_API_URL, FMSG_REDIS_URL "
+        "and FMSG_SEAL_KEY. Run as many as you like: they share the callers out among themselves.",
+        _daemon,
+    )
+    _add(
+        commands,
+        "worker",
+        "run the background jobs of a fleet",
+        "Run the jobs nobody waits for: deep reconcile sweeps, orphaned drafts, unknown send outcomes, retention. "
+        "Needs FMSG_API_URL, FMSG_REDIS_URL and FMSG_SEAL_KEY.",
+        _worker,
+    )
+    up = _add(
+        commands,
+        "up",
+        "everything in one: front, daemon, jobs and a Redis of its own",
+        "Run a front, a daemon and the jobs in one process against FMSG_API_URL, with a redis-server of its own unless "
+        "FMSG_REDIS_URL names one. For one machine, or to try it.",
+        _up,
+    )
+    _add_bind(up)
+    up.add_argument("--data-dir", metavar="DIR", help="keep the Redis data here; without it nothing survives a stop")
+
+    sandbox = _add(
+        commands,
+        "sandbox",
+        "run fmsg hosts for trying and testing",
+        "Run one or more fmsg hosts that federate with each other, in one process. They stand in for the real thing in "
+        "tests; they are no place for mail. Prints one line of JSON per host.",
+        _sandbox,
+    )
+    sandbox.add_argument("--domain", action="append", dest="domains", metavar="DOMAIN", help="a host; may be repeated")
+    sandbox.add_argument(
+        "--port", type=int, default=0, help="port of the first host, the next ones follow; 0: free ones"
+    )
+    sandbox.add_argument(
+        "--bind", default="127.0.0.1", metavar="ADDRESS", help="address to bind (default: %(default)s)"
+    )
+    sandbox.add_argument("--sqlite-dir", metavar="DIR", help="keep the messages in SQLite files here")
+
+    demo = _add(
+        commands,
+        "demo",
+        "watch two agents converse through a real fleet",
+        "Start two federated sandbox hosts, a Redis, and a daemon and a front for each; connect two MCP clients and "
+        "walk through the minimum interoperability test of FMSG-007. Exit status 0 if every step held.",
+        _demo,
+    )
+    demo.add_argument("--keep", action="store_true", help="stay up afterwards and print how to connect an agent")
+    demo.add_argument("--verbose", action="store_true", help="show the logs of the processes when something fails")
+
+    _add(
+        commands,
+        "keygen",
+        "make a key for FMSG_SEAL_KEY",
+        "Print a new random key for FMSG_SEAL_KEY. To rotate: put the new one in front, separated by a comma, and "
+        "remove the old one a day later.",
+        _keygen,
+    )
+    return root
+
+
+def _add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, short: str, long: str, run: Run
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        name, help=short, description=long, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    command.set_defaults(run=run)
+    return command
+
+
+def _add_bind(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--host", help="address to bind (FMSG_MCP_HOST, default 127.0.0.1)")
+    command.add_argument("--port", type=int, help="port to bind, 0 for a free one (FMSG_MCP_PORT, default 3000)")
+    command.add_argument("--workers", type=int, help="front processes on the one port (FMSG_MCP_WORKERS, default 1)")
+
+
+def _stdio(_options: argparse.Namespace) -> int:
+    from ops.stdio import run
+
+    return run()
+
+
+def _front(options: argparse.Namespace) -> int:
+    from ops.serve import front
+
+    return front(host=options.host, port=options.port, workers=options.workers)
+
+
+def _daemon(_options: argparse.Namespace) -> int:
+    from ops.serve import daemon
+
+    return daemon()
+
+
+def _worker(_options: argparse.Namespace) -> int:
+    from ops.serve import worker
+
+    return worker()
+
+
+def _up(options: argparse.Namespace) -> int:
+    from ops.up import up
+
+    return up(host=options.host, port=options.port, workers=options.workers, data_dir=options.data_dir)
+
+
+def _sandbox(options: argparse.Namespace) -> int:
+    from ops.sandboxed import sandbox
+
+    return sandbox(
+        options.domains or ["here.test"], port=options.port, bind=options.bind, sqlite_dir=options.sqlite_dir
+    )
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from ops.demo import demo
+
+    return demo(keep=options.keep, verbose=options.verbose)
+
+
+def _keygen(_options: argparse.Namespace) -> int:
+    from ledger.seal import SealKeys
+
+    print(SealKeys.generate())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

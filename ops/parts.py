@@ -1,0 +1,124 @@
+"""Each part's own settings and objects, made from what the environment says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from daemon.settings import DaemonSettings
+from fmsg.http import HostHttp
+from ledger.limits import LedgerLimits
+from ledger.seal import SealKeys
+from ledger.store import RedisStore
+from mcp_front.settings import Budgets, FrontSettings, HttpSettings
+from ops.settings import SettingError, Settings
+from telemetry import metrics
+
+BEATS_PER_TTL = 4
+"""Heartbeats in the time after which a daemon counts as dead: three may fail."""
+
+DAY_S = 86_400.0
+
+
+def observe_upstream(route: str, status: int | None, duration_s: float) -> None:
+    """Count a request to the host."""
+    metrics.UPSTREAM_REQUESTS.labels(route, "none" if status is None else f"{status // 100}xx").inc()
+    metrics.UPSTREAM_DURATION.labels(route).observe(duration_s)
+
+
+def host_http(settings: Settings) -> HostHttp:
+    """The connection pool to the configured host. Raises `SettingError`."""
+    url = settings.need_api_url()
+    try:
+        return HostHttp(url, allow_insecure=settings.allow_insecure_http, observer=observe_upstream)
+    except ValueError as error:
+        raise SettingError(f"FMSG_API_URL: {error}") from None
+
+
+def limits(settings: Settings) -> LedgerLimits:
+    """What the ledgers keep."""
+    return LedgerLimits(
+        max_entries=settings.ledger_max_entries,
+        ttl_s=settings.ledger_days * DAY_S,
+        heartbeat_ttl_s=settings.heartbeat_ttl_s,
+    )
+
+
+def seal_keys(settings: Settings) -> SealKeys:
+    """The operator's keys. Raises `SettingError` where missing, `ledger.seal.SealKeyInvalid` where malformed."""
+    if settings.seal_key is None:
+        raise SettingError(
+            "FMSG_SEAL_KEY is not set. Make one with `fmsg-mcpd keygen` and give every process of the fleet the same."
+        )
+    return SealKeys.parse(settings.seal_key)
+
+
+def redis_store(settings: Settings) -> RedisStore:
+    """The fleet's store. Raises `SettingError`."""
+    return RedisStore(
+        settings.need_redis_url(), prefix=settings.redis_prefix, limits=limits(settings), seal=seal_keys(settings)
+    )
+
+
+def daemon_settings(settings: Settings) -> DaemonSettings:
+    """What a daemon takes."""
+    return DaemonSettings(
+        heartbeat_s=settings.heartbeat_ttl_s / BEATS_PER_TTL,
+        heartbeat_ttl_s=settings.heartbeat_ttl_s,
+        idle_after_s=settings.idle_minutes * 60,
+        connects_per_s=settings.max_connects_per_second,
+        reconcile_s=settings.reconcile_s,
+        reconcile_quiet_s=settings.reconcile_s * 5,
+        reconcile_alarmed_s=settings.reconcile_s / 4,
+        reconcile_reconnected_s=min(10.0, settings.reconcile_s / 4),
+        seed_limit=limits(settings).seed_limit,
+    )
+
+
+def budgets(settings: Settings) -> Budgets:
+    """What one client may take of a front process."""
+    return Budgets(**{name: getattr(settings, name) for name in Budgets.__struct_fields__})
+
+
+def front_settings(settings: Settings, *, host: str | None = None, port: int | None = None) -> FrontSettings:
+    """What the HTTP front takes; ``host`` and ``port`` from the command line win. Raises `SettingError`."""
+    if settings.api_key is not None:
+        raise SettingError(
+            "FMSG_API_KEY is set, and a hosted server must not act for all its callers with one key (FMSG-007). "
+            "Unset it: callers send their own as a bearer token. For one user run `fmsg-mcpd stdio`."
+        )
+    return FrontSettings(
+        transport="http",
+        api_url=settings.need_api_url(),
+        default_domain=settings.default_domain,
+        directory=_path(settings.directory),
+        wait_default_s=settings.wait_default_s,
+        wait_max_s=settings.wait_max_s,
+        budgets=budgets(settings),
+        http=HttpSettings(
+            host=settings.host if host is None else host,
+            port=settings.port if port is None else port,
+            allowed_hosts=settings.allowed_hosts,
+            allowed_origins=settings.allowed_origins,
+            trusted_proxies=settings.trusted_proxies,
+            drain_notice_s=settings.drain_notice_s,
+            drain_s=settings.drain_s,
+        ),
+    )
+
+
+def stdio_settings(settings: Settings) -> FrontSettings:
+    """What the stdio server takes; it starts without an API URL, too."""
+    return FrontSettings(
+        transport="stdio",
+        api_url=settings.api_url,
+        default_domain=settings.default_domain,
+        directory=_path(settings.directory),
+        download_dir=_path(settings.download_dir),
+        upload_dir=_path(settings.upload_dir),
+        wait_default_s=settings.wait_default_s,
+        wait_max_s=settings.wait_max_s,
+    )
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text).expanduser()

@@ -1,0 +1,127 @@
+"""Child processes of demo, fleet run and benchmark: started together, told ready by a line, gone together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+STOP_GRACE_S = 10.0
+"""How long a child may take to end after SIGTERM before it is killed: longer than a front's drain of idle waits."""
+
+READY_S = 30.0
+"""How long a child may take to announce itself; a cold machine compiles bytecode first."""
+
+
+class ChildFailed(Exception):
+    """A child process ended, or did not announce itself in time. The text holds the end of its output."""
+
+
+def _die_with_parent() -> None:
+    """Linux: the kernel ends the child when the parent is killed; elsewhere the parent's own clean-up has to do."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+class Child:
+    """One `fmsg-mcpd` process. Lines of JSON on its standard output are its announcements; the rest goes to its log."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.name = name
+        self.process = process
+        self.log = log
+        self.announced: list[dict[str, Any]] = []
+        self._news = asyncio.Event()
+        self._reader = asyncio.create_task(self._read())  # ended by `stop`
+
+    @classmethod
+    async def start(cls, name: str, *arguments: str, env: Mapping[str, str], log_dir: Path) -> Child:
+        """Start ``fmsg-mcpd`` with the arguments. ``env`` is added to a copy of ours without its FMSG_ variables."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("FMSG_")}
+        log = log_dir / f"{name}.log"
+        with log.open("ab") as sink:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "ops.cli",
+                *arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=sink,
+                env={**inherited, **env},
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        return cls(name, process, log)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended yet."""
+        return self.process.returncode is None
+
+    async def _read(self) -> None:
+        if self.process.stdout is None:
+            raise ChildFailed(f"{self.name} was started without a pipe")
+        async for line in self.process.stdout:
+            with contextlib.suppress(ValueError):
+                value = json.loads(line)
+                if isinstance(value, dict):
+                    self.announced.append(value)
+                    self._news.set()
+        self._news.set()
+
+    async def announcement(self, key: str, *, count: int = 1) -> list[dict[str, Any]]:
+        """Wait for ``count`` announcements that have the key. Raises `ChildFailed`."""
+        try:
+            async with asyncio.timeout(READY_S):
+                while len(found := [item for item in self.announced if key in item]) < count:
+                    if self._reader.done():
+                        raise ChildFailed(f"{self.name} ended before it was ready:\n{self.tail()}")
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise ChildFailed(f"{self.name} was not ready after {READY_S:g} s:\n{self.tail()}") from None
+        return found
+
+    def tail(self, *, lines: int = 15) -> str:
+        """The end of the child's log."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def kill(self, signum: int = signal.SIGKILL) -> None:
+        """Send a signal; nothing happens where the process has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signum)
+
+    async def stop(self) -> int:
+        """End it: SIGTERM, and SIGKILL after a grace. Returns the exit status."""
+        if self.running:
+            self.kill(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(self.process.wait(), STOP_GRACE_S)
+            except TimeoutError:
+                self.kill()
+                await self.process.wait()
+        self._reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._reader
+        return self.process.returncode if self.process.returncode is not None else -1
+
+
+def announce(**values: object) -> None:
+    """Tell the parent process something, as one line of JSON on standard output."""
+    print(json.dumps(values), flush=True)
