@@ -1,4 +1,4 @@
-"""The credential formats of well-known providers that `fmsg.redact` takes out; each begins with a literal of its own."""
+"""The credential formats of well-known providers that `fmsg.redact` takes out. Each begins with its own literal."""
 
 from __future__ import annotations
 

@@ -51,11 +51,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status_of(delivery: Delivery) -> Status:
-    """Delivered, pending or failed; a ``time_delivered`` always wins."""
+    """Delivered, pending or failed; a ``time_delivered`` always wins. 0 is the absence of a code."""
     if delivery.time_delivered is not None:
         return "delivered"
     code = delivery.response_code
-    return "pending" if code is None or code < 0 or code == 200 else "failed"
+    return "pending" if code is None or code <= 0 or code == 200 else "failed"
 
 
 def outcomes(message: Message) -> tuple[Outcome, ...]:

@@ -5,11 +5,12 @@ FmsgError
 ├── CredentialMissing           no token can be had now; the next request of the caller brings one
 ├── HostRefused                 the host answered with an error status; carries it and the host's own text
 │   ├── Unauthorized            401: the key or token is not accepted
-│   ├── Forbidden               400/403 about the identity or the participant: never retried
+│   ├── Forbidden               403: about the identity or the participant, never retried
 │   ├── NotFound                404
 │   ├── Conflict                409
 │   ├── Throttled               429, with ``retry_after_s`` where the host gave one
-│   └── HostFailed              5xx: the host is in trouble; may be retried
+│   ├── HostFailed              5xx: the host is in trouble; may be retried
+│   └── (HostRefused itself)    400 and all others: the request is not one the host takes
 ├── HostUnreachable             no answer: connect, TLS, deadline or a cut connection
 └── HostMisbehaved              an answer that cannot be understood
 """

@@ -20,8 +20,8 @@ from fmsg.redact import scrub
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 20.0
-"""We ping after this much silence; if half of it later there is still no sign of life, the socket is dead. The host's own
-pings, each 45 s, tell the host something, and us nothing."""
+"""We ping after this much silence; if half of it later there is still no sign of life, the socket is dead. The host's
+own pings, each 45 s, tell the host something, and us nothing."""
 
 MAX_FRAME_BYTES = 1024 * 1024
 """A frame is one message's headers and 768 bytes of its text: far below, unless the host has gone mad."""

@@ -30,8 +30,8 @@ LEEWAY_S = 10.0
 """A token is taken as expired this long before it is: it has to last until the request arrives (FMSG-003 as met)."""
 
 RENEW_WITHIN = (0.05, 0.15)
-"""A token is renewed in the last 5 to 15 % of its life, at a moment drawn per token: thousands of callers that came with
-one burst must not come back as one."""
+"""A token is renewed in the last 5 to 15 % of its life, at a moment drawn per token: thousands of callers that came
+with one burst must not come back as one."""
 
 RETRY_FOR_S = 20.0
 """How long an exchange is tried again while the host is in trouble: a restart or a failover of its database."""
@@ -46,7 +46,7 @@ PUT_OFF_S = 30.0
 """After a failed renewal of a token that is still good, the next try comes this much later."""
 
 MAX_SKEW_S = 60.0
-"""Up to this difference between the host's clock and ours ``exp`` is taken as it is; beyond, the life counts from now."""
+"""Up to this difference between the host's clock and ours ``exp`` is taken as it is; beyond, life counts from now."""
 
 
 class AccessToken(msgspec.Struct, frozen=True, kw_only=True):

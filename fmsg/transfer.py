@@ -9,6 +9,7 @@ from collections.abc import AsyncIterable, AsyncIterator
 import msgspec
 
 from fmsg.errors import BadInput
+from fmsg.redact import quoted
 
 MAX_FILENAME_BYTES = 255
 """Longer names are outside the protocol, and a current host hangs on one (FMSG-003 as met)."""
@@ -28,7 +29,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Download(msgspec.Struct, frozen=True, kw_only=True):
-    """An attachment being fetched. ``chunks`` raises `fmsg.errors.HostUnreachable` when nothing comes or it ends early."""
+    """An attachment being fetched. ``chunks`` raises `HostUnreachable` when nothing comes or it ends early."""
 
     size: int | None
     content_type: str
@@ -48,10 +49,7 @@ def check_filename(filename: str, *, name: str = "filename") -> str:
     fault = _filename_fault(filename)
     if fault is None:
         return filename
-    shown = filename if len(filename) <= 60 else filename[:57] + "..."
-    raise BadInput(
-        f"{name}: {shown!r} cannot name an attachment ({fault}). Choose another name, for example report.pdf."
-    )
+    raise BadInput(f"{name}: {quoted(filename)} cannot name an attachment ({fault}). Choose another, like report.pdf.")
 
 
 def _filename_fault(filename: str) -> str | None:
@@ -70,11 +68,11 @@ def file_form(filename: str, data: bytes | AsyncIterable[bytes], *, content_type
     """A form with the one field ``file`` (RFC 7578). Raises `BadInput` for a name or type that cannot be sent."""
     check_filename(filename)
     if not _MEDIA_TYPE.fullmatch(content_type):
-        raise BadInput(f"content_type: {content_type[:60]!r} is not a media type. Write it like application/pdf.")
+        raise BadInput(f"content_type: {quoted(content_type)} is not a media type. Write it like application/pdf.")
     boundary = f"fmsg-{secrets.token_hex(16)}"
-    quoted = filename.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = filename.replace("\\", "\\\\").replace('"', '\\"')
     head = (
-        f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{quoted}"\r\n'
+        f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{escaped}"\r\n'
         f"Content-Type: {content_type}\r\n\r\n"
     ).encode()
     tail = f"\r\n--{boundary}--\r\n".encode()

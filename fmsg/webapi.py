@@ -23,7 +23,10 @@ __all__ = ["Added", "Body", "Download", "Reacted", "ReadMark", "Sent", "WebApi"]
 T = TypeVar("T")
 
 MAX_PAGE = 100
-"""Hosts clamp a larger limit silently, which would look like the end of the list."""
+"""The largest page there is. Hosts clamp a larger limit silently, which then looks like the end of the list."""
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+"""What `WebApi.body` keeps in memory at most, several times what hosts accept as a message."""
 
 
 class _Created(msgspec.Struct, frozen=True):
@@ -42,8 +45,8 @@ _read_thread = JsonReader(Thread, "thread")
 class WebApi:
     """A host's Web API as one caller.
 
-    Every method raises what `fmsg.errors` lists. A 401 is met with one new token and one repetition; nothing else is ever
-    repeated here.
+    Every method raises what `fmsg.errors` lists. A 401 is met with one new token and one repetition; nothing else is
+    ever repeated here.
     """
 
     def __init__(self, http: HostHttp, tokens: TokenSource) -> None:
@@ -58,7 +61,7 @@ class WebApi:
         return (await self._tokens.token()).address
 
     async def list_received(self, *, limit: int = 20, offset: int = 0) -> Page:
-        """Received messages, newest id first: reactions among them, and on current hosts drafts."""
+        """Received messages, newest id first, at most `MAX_PAGE`: reactions among them, and on current hosts drafts."""
         return await self._page("list_received", "/fmsg", limit, offset)
 
     async def list_sent(self, *, limit: int = 20, offset: int = 0) -> Page:
@@ -72,14 +75,15 @@ class WebApi:
 
     async def body(self, message_id: int, *, max_bytes: int | None = None) -> Body:
         """The body's bytes; at most ``max_bytes`` of them, and then the rest is not fetched."""
+        limit = MAX_BODY_BYTES if max_bytes is None else max_bytes
         chunks: list[bytes] = []
         size = 0
         async with self._download("body", f"/fmsg/{message_id}/data") as download:
             async for chunk in download.chunks:
                 chunks.append(chunk)
                 size += len(chunk)
-                if max_bytes is not None and size > max_bytes:
-                    return Body(data=b"".join(chunks)[:max_bytes], truncated=True)
+                if size > limit:
+                    return Body(data=b"".join(chunks)[:limit], truncated=True)
         return Body(data=b"".join(chunks), truncated=False)
 
     async def thread(self, message_id: int) -> Thread:
@@ -157,10 +161,6 @@ class WebApi:
             await socket.close()
 
     async def _page(self, route: str, path: str, limit: int, offset: int) -> Page:
-        if not 1 <= limit <= MAX_PAGE:
-            raise BadInput(f"limit: {limit} is not between 1 and {MAX_PAGE}. Ask for fewer and go on with offset.")
-        if offset < 0:
-            raise BadInput(f"offset: {offset} is negative. Begin with 0.")
         answer = await self._call(route, "GET", f"{path}?limit={limit}&offset={offset}")
         return read_page(answer.data, host_time_s=answer.host_time_s)
 
