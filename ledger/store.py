@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
+from ledger.doorbell import RedisDoorbell
 from ledger.limits import LedgerLimits
 from ledger.memory import MemoryDoorbell, MemoryLedger
 from ledger.memory_side import MemoryActivations, MemoryChores, MemoryDocuments, MemoryFleet
+from ledger.port import LedgerUnavailable
+from ledger.redis import RedisLedger
+from ledger.redis_side import WAKE, RedisActivations, RedisChores, RedisDocuments, RedisFleet
+from ledger.scripts import Key, Scripts, script
+from ledger.seal import SealKeys
+from ledger.topology import Topology, connect
+
+PROBE_TTL_MS = 10_000
+"""How long what `RedisStore.ping` writes stays; only its expiry matters, since each ping writes anew."""
 
 
 class MemoryStore:
@@ -36,3 +47,60 @@ class MemoryStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         return None
+
+
+class RedisStore:
+    """See `ledger.port.Store`. Shared by all processes that name the same URL, prefix and seal keys.
+
+    Opening it does not wait for Redis: what needs it raises `LedgerUnavailable` until it is there.
+    """
+
+    def __init__(
+        self,
+        url: str | Topology,
+        *,
+        prefix: str = "fmsg",
+        limits: LedgerLimits | None = None,
+        seal: SealKeys,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``clock`` is compared with the expiry of tokens alone; all else goes by the server's clock.
+
+        Raises `ledger.topology.BadRedisUrl`.
+        """
+        limits = limits or LedgerLimits()
+        self.limits = limits
+        """What is kept for how long."""
+        self.topology = connect(url, prefix=prefix) if isinstance(url, str) else url
+        """Where it is kept."""
+        self.scripts = Scripts(self.topology.commands)
+        """What sends commands there."""
+        self.doorbell = RedisDoorbell(self.topology)
+        self.ledger = RedisLedger(self.scripts, self.topology, limits=limits)
+        self.activations = RedisActivations(self.scripts, self.topology, limits=limits, seal=seal, clock=clock)
+        self.fleet = RedisFleet(self.scripts, self.topology, limits=limits)
+        self.documents = RedisDocuments(self.scripts, self.topology)
+        self.chores = RedisChores(self.scripts, self.topology, limits=limits)
+        self.doorbell.hear(WAKE, self.activations.heard)
+        self._open = AsyncExitStack()
+
+    async def ping(self) -> None:
+        """See `ledger.port.Store`."""
+        probe = self.topology.shared_key("probe", "ping")
+        if await _probe(self.scripts, probe=probe, ttl_ms=PROBE_TTL_MS) != b"pong":
+            raise LedgerUnavailable("Redis: it answers, but not with what was written. Is FMSG_REDIS_URL a Redis?")
+
+    async def __aenter__(self) -> Self:
+        self._open.push_async_callback(self.topology.aclose)
+        await self._open.enter_async_context(self.doorbell.running())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._open.aclose()
+
+
+@script("redis.call('SET', probe, 'pong', 'PX', ttl_ms) return redis.call('GET', probe)", idempotent=True)
+def _probe(*, probe: Key, ttl_ms: int) -> bytes | None:
+    """Write and read."""
