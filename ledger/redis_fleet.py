@@ -32,9 +32,9 @@ BATCH = 500
 @script(
     """
     local time = redis.call('TIME')
-    local until = tonumber(time[1]) + tonumber(time[2]) / 1000000 + tonumber(ttl_ms) / 1000
+    local expires = tonumber(time[1]) + tonumber(time[2]) / 1000000 + tonumber(ttl_ms) / 1000
     redis.call('SET', member, data, 'PX', ttl_ms)
-    redis.call('ZADD', members, string.format('%.6f', until), id)
+    redis.call('ZADD', members, string.format('%.6f', expires), id)
     redis.call('PEXPIRE', members, ttl_ms)
     return 1
     """,
