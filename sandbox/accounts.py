@@ -22,6 +22,12 @@ KEY_PREFIX = "fmsgk_"
 _AUDIENCE = "fmsg-web-api"
 """The ``aud`` claim; clients do not look at it."""
 
+_EVERYBODY = "*"
+"""Stands for every address where tokens are expired."""
+
+_MAX_VERIFIED = 50_000
+"""Signatures remembered as good: more than the callers of a load test, and a bound for a host that runs for days."""
+
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
     """The claims of an access token. ``iat`` and ``exp`` are POSIX seconds."""
@@ -46,13 +52,13 @@ class Accounts:
         self.identity_service_down = False
         """Answer 503: the service that knows the addresses does not answer."""
         self.database_down = False
-        """Answer 500 to token exchanges: the keys cannot be looked up."""
-        self.tokens_expire_before_s = 0.0
-        """Tokens issued before this time are taken as expired."""
+        """Answer 500: keys cannot be looked up."""
         self._domain = domain
         self._clock = clock
         self._journal = journal
         self._signing_key = signing_key
+        self._last_iat_s = 0.0
+        self._expired_until_s: dict[str, float] = {}
         self._verified: dict[str, Claims] = {}
 
     def create(self, address: str, *, owner: str | None = None) -> Account:
@@ -102,6 +108,16 @@ class Accounts:
         self.revoke(old.key_id)
         return self.create_key(old.addr, expires_at_s=old.expires_at_s, cidrs=old.cidrs)
 
+    def expire_tokens(self, address: str | None = None) -> None:
+        """Take every token issued so far, to one address or to all, as expired."""
+        self._expired_until_s[_EVERYBODY if address is None else fold(address)] = self._last_iat_s
+
+    def _is_expired(self, claims: Claims, leeway_s: float) -> bool:
+        if claims.exp + leeway_s <= self._clock():
+            return True
+        names = (fold(claims.sub), _EVERYBODY)
+        return any(claims.iat <= self._expired_until_s.get(name, 0.0) for name in names)
+
     def exchange(self, authorization: str | None, *, source_ip: str | None, life_s: float) -> tuple[str, Claims]:
         """``POST /fmsg/token``: a token and its claims. Raises `Refused` with the documented statuses and texts."""
         scheme, _, credential = (authorization or "").partition(" ")
@@ -114,14 +130,15 @@ class Accounts:
             raise Refused(401, "api key expired")
         _check_source(key, source_ip)
         account = self._check_account(key.addr)
-        now_s = self._clock()
+        # Later than every token before, so that `expire_tokens` knows old from new whatever the clock does.
+        now_s = self._last_iat_s = max(round(self._clock(), 6), round(self._last_iat_s + 1e-6, 6))
         claims = Claims(
             sub=account.addr,
             owner=account.owner,
             api_key_id=key.key_id,
             iss=f"https://{self._domain}",
             aud=_AUDIENCE,
-            iat=round(now_s, 6),
+            iat=now_s,
             exp=round(now_s + life_s, 6),
         )
         return self._sign(claims), claims
@@ -131,7 +148,9 @@ class Accounts:
         if authorization is None or not authorization.startswith("Bearer ") or len(authorization) == 7:
             raise Refused(401, "missing or malformed Authorization header")
         claims = self._verify(authorization[7:])
-        if claims.exp + leeway_s <= self._clock() or claims.iat < self.tokens_expire_before_s:
+        if self.database_down:
+            raise Refused(500, "failed to validate api key")
+        if self._is_expired(claims, leeway_s):
             raise Refused(401, "token expired")
         key = self.keys.get(claims.api_key_id)
         if key is None or key.revoked:
@@ -180,10 +199,6 @@ class Accounts:
             self._verified.clear()
         self._verified[token] = claims
         return claims
-
-
-_MAX_VERIFIED = 50_000
-"""Signatures remembered as good: more than the callers of a load test, and a bound for a host that runs for days."""
 
 
 def key_id_of(key_or_id: str) -> str:

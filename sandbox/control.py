@@ -1,32 +1,87 @@
-"""The control surface of a host, as methods: people, keys, faults, arrivals, what was counted."""
+"""The control surface of a host, as methods: people, keys, faults, arrivals, federation, what was counted.
+
+`sandbox.routes_control` offers the same methods over HTTP.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Any
 
+import msgspec
+
+from fmsg.address import fold
 from sandbox.core import Core
 from sandbox.courier import arrive
+from sandbox.events import ANYBODY
+from sandbox.faults import ANY, Failure
+from sandbox.listening import Listening
 from sandbox.records import DELIVERED, Recipient, Record, message_hash
 from sandbox.sockets import Socket
+from sandbox.switches import PRESETS, Switches
+
+ASKING: ContextVar[asyncio.Transport | None] = ContextVar("asking", default=None)
+"""The connection a control request came in by: it survives what it asks for, so that it can be answered."""
 
 
 class Control:
-    """Steers one host from outside; every method works at once and without a token."""
+    """Steers one host from outside; every method works at once and without a token.
+
+    ``address`` None means every address, ``route`` is a name of `sandbox.faults` (``*`` is any route).
+    """
 
     def __init__(self, core: Core) -> None:
         self.core = core
         """The host steered."""
+        self.listening: Listening | None = None
+        """Its port, while it is served."""
 
     def create_address(self, address: str, *, owner: str | None = None) -> str:
-        """An account for the address; it is then a known recipient."""
+        """An account for the address, which makes it a known recipient. Returns the address."""
         return self.core.accounts.create(address, owner=owner).addr
 
     def create_key(self, address: str, *, life_s: float | None = None, cidrs: Sequence[str] | None = None) -> str:
-        """A new API key of the address (made where unknown)."""
+        """A new API key of the address (made where unknown). Returns the key."""
         expires_at_s = None if life_s is None else self.core.clock() + life_s
-        return self.core.accounts.create_key(
-            address, expires_at_s=expires_at_s, cidrs=None if cidrs is None else tuple(cidrs)
-        )
+        limits = None if cidrs is None else tuple(cidrs)
+        return self.core.accounts.create_key(address, expires_at_s=expires_at_s, cidrs=limits)
+
+    def rotate_key(self, key: str) -> str:
+        """Replace a key (or key id): the old one is revoked. Returns the new key."""
+        fresh = self.core.accounts.rotate(key)
+        self._close_revoked()
+        return fresh
+
+    def revoke_key(self, key: str) -> None:
+        """Refuse a key (or key id) and every token that came from it."""
+        self.core.accounts.revoke(key)
+        self._close_revoked()
+
+    def expire_tokens(self, address: str | None = None) -> None:
+        """Take the tokens issued so far as expired."""
+        self.core.accounts.expire_tokens(address)
+
+    def set_token_life(self, life_s: float) -> None:
+        """Life of the tokens issued from now on."""
+        self.core.token_life_s = life_s
+
+    def set_address(
+        self, address: str, *, known: bool = True, may_send: bool = True, delivery_code: int | None = None
+    ) -> None:
+        """How an account stands: deleted, not allowed to send, or refusing deliveries with a code."""
+        account = self.core.accounts.create(address)
+        account.known, account.may_send, account.delivery_code = known, may_send, delivery_code
+        self.core.accounts.save(account)
+
+    def set_identity_service(self, *, up: bool) -> None:
+        """Without it every request is answered 503."""
+        self.core.accounts.identity_service_down = not up
+
+    def set_database(self, *, up: bool) -> None:
+        """Without it every request is answered 500."""
+        self.core.accounts.database_down = not up
 
     def deliver(
         self,
@@ -34,7 +89,8 @@ class Control:
         to: Sequence[str],
         *,
         topic: str = "",
-        body: str | bytes = "",
+        body: str = "",
+        data: bytes | None = None,
         type_: str = "text/plain;charset=UTF-8",
         pid: int | None = None,
         important: bool = False,
@@ -42,17 +98,17 @@ class Control:
         terminal: bool = False,
         time_s: float | None = None,
     ) -> int:
-        """Let a message arrive, as if another host had brought it; the fast path for load. Returns its id."""
+        """Let a message arrive as if another host had brought it: the fast path for load. Returns its id."""
         core = self.core
         parent = core.state.messages[pid] if pid is not None else None
-        data = body.encode() if isinstance(body, str) else body
+        content = body.encode() if data is None else data
         record = Record(
             id=core.state.take_id(),
             from_=from_,
             to=[Recipient(addr=address) for address in to],
             type=type_,
-            data=data,
-            declared_size=len(data),
+            data=content,
+            declared_size=len(content),
             pid=pid,
             pid_hash=parent.sha256 if parent is not None else None,
             topic=topic,
@@ -62,16 +118,157 @@ class Control:
             time_s=core.state.stamp() if time_s is None else time_s,
         )
         record.sha256 = message_hash(record)
-        arrive(core, record, {recipient.addr.casefold(): DELIVERED for recipient in record.to})
+        arrive(core, record, {fold(recipient.addr): DELIVERED for recipient in record.to})
         return record.id
 
+    def deliver_each(self, from_: str, to: Sequence[str], *, topic: str = "", body: str = "") -> list[int]:
+        """Let one message arrive for each of the addresses, all at the same moment. Returns the ids."""
+        return [self.deliver(from_, [address], topic=topic, body=body) for address in to]
+
+    def set_next_id(self, next_id: int, *, next_batch_id: int | None = None) -> None:
+        """The id of the next draft or arrival, up to 2^63-1."""
+        self.core.state.set_next_id(next_id)
+        if next_batch_id is not None:
+            self.core.state.set_next_batch_id(next_batch_id)
+
     def drop_sockets(self, address: str | None = None, *, close_frame: bool = False, code: int = 1000) -> int:
-        """End the sockets of one address or of all, with or without a close frame; how many."""
-        ears = self.core.listener.ears(address)
-        for ear in ears:
-            if isinstance(ear, Socket):
-                if close_frame:
-                    ear.close(code)
-                else:
-                    ear.drop()
-        return len(ears)
+        """End sockets with or without a close frame. Returns how many."""
+        sockets = self._sockets(address)
+        for socket in sockets:
+            if close_frame:
+                socket.close(code)
+            else:
+                socket.drop()
+        return len(sockets)
+
+    def deafen(self) -> None:
+        """Lose every event silently while the sockets stay open."""
+        self.core.listener.deaf = True
+
+    def undeafen(self) -> None:
+        """Hear again. What was lost stays lost."""
+        self.core.listener.deaf = False
+
+    def lose_events(self, times: int = 1, *, address: str | None = None) -> None:
+        """Lose the next events that would have reached an open socket; one per recipient counts."""
+        self.core.listener.lose_next[ANYBODY if address is None else fold(address)] += times
+
+    def reject_upgrades(self, times: int = 1, *, status: int = 503, text: str = "try again later") -> None:
+        """Refuse the next WebSocket upgrades."""
+        self.core.faults.fail_next("ws", Failure(status=status, text=text), times=times)
+
+    def delay(self, delay_s: float, *, route: str = ANY) -> None:
+        """Hold every request of the route so long; 0 ends it."""
+        self.core.faults.delay(route, delay_s)
+
+    def fail_next(
+        self,
+        route: str = ANY,
+        *,
+        times: int = 1,
+        status: int = 500,
+        text: str = "internal server error",
+        code: str | None = None,
+        html: bool = False,
+        cut: bool = False,
+        retry_after_s: int | None = None,
+    ) -> None:
+        """Answer the next requests of the route with an error, or cut them, without doing anything."""
+        failure = Failure(status=status, text=text, code=code, html=html, cut=cut, retry_after_s=retry_after_s)
+        self.core.faults.fail_next(route, failure, times=times)
+
+    def hang_next(self, route: str = ANY, *, times: int = 1) -> None:
+        """Never answer the next requests of the route, until `release` or `clear_faults`."""
+        self.core.faults.hang_next(route, times=times)
+
+    def release(self) -> None:
+        """Let go what hangs: those connections are cut."""
+        self.core.faults.release()
+
+    def lose_answers(self, route: str = "send", *, times: int = 1) -> None:
+        """Do what the next requests of the route ask, then cut the connection instead of answering."""
+        self.core.faults.lose_answers(route, times=times)
+
+    def clear_faults(self) -> None:
+        """Disarm every delay, failure, hang, lost answer and lost event; hear again; mend the federation."""
+        self.core.faults.clear()
+        self.core.listener.deaf = False
+        self.core.listener.lose_next.clear()
+        self.core.accounts.identity_service_down = False
+        self.core.accounts.database_down = False
+        self.core.courier.cut.clear()
+        self.core.courier.refusal = None
+
+    async def refuse_connections(self) -> None:
+        """Refuse new connections and abort the open ones, until `accept_connections`."""
+        await self._port().refuse(spare=ASKING.get())
+
+    async def accept_connections(self) -> None:
+        """Listen again, on the same port."""
+        await self._port().accept()
+
+    def restart(self, down_s: float = 0.5) -> None:
+        """Imitate a restart: abort all connections, refuse new ones for a while, then accept again."""
+        self._port().restart(down_s, spare=ASKING.get())
+
+    def cut_link(self, domain: str) -> None:
+        """No deliveries between this host and the domain, either way."""
+        self.core.courier.cut.add(fold(domain))
+
+    def mend_link(self, domain: str) -> None:
+        """Deliver again; what waited on this side goes out now."""
+        self.core.courier.cut.discard(fold(domain))
+        self.core.courier.retry_now()
+
+    def refuse_deliveries(self, code: int | None) -> None:
+        """Refuse what other hosts bring with this delivery code; None takes it again."""
+        self.core.courier.refusal = code
+
+    def set_switches(self, changes: dict[str, Any] | None = None, *, preset: str | None = None) -> dict[str, Any]:
+        """Replace the switches by a preset, then change single ones. Returns all of them."""
+        base = self.core.switches if preset is None else PRESETS[preset]
+        fields = msgspec.structs.asdict(base)
+        unknown = sorted(set(changes or ()) - set(fields))
+        if unknown:
+            raise ValueError(f"switches: there is no {', '.join(unknown)}; known are {', '.join(fields)}")
+        self.core.switches = msgspec.convert({**fields, **(changes or {})}, Switches)
+        return msgspec.structs.asdict(self.core.switches)
+
+    def stats(self) -> dict[str, Any]:
+        """Open sockets per identity, connects and their peak per second, requests per route, events, ids."""
+        core = self.core
+        sockets = core.listener.counts()
+        return {
+            "domain": core.domain,
+            "sockets": sockets,
+            "open_sockets": sum(sockets.values()),
+            "connects": core.faults.connects,
+            "peak_connects_per_s": core.faults.peak_connects_per_s(),
+            "requests": dict(core.faults.requests),
+            "statuses": dict(core.faults.statuses),
+            "frames": core.listener.frames,
+            "events_lost": core.listener.lost,
+            "sockets_overrun": core.faults.cut_bursts,
+            "messages": len(core.state.messages),
+            "next_id": core.state.next_id,
+            "undelivered": core.courier.undelivered,
+        }
+
+    def reset_stats(self) -> None:
+        """Start counting anew; open sockets stay counted."""
+        self.core.faults.reset_counters()
+        self.core.listener.frames = self.core.listener.lost = 0
+
+    def _port(self) -> Listening:
+        if self.listening is None:
+            raise RuntimeError(f"host {self.core.domain} is not served; use sandbox.host.serve first")
+        return self.listening
+
+    def _sockets(self, address: str | None) -> list[Socket]:
+        return [ear for ear in self.core.listener.ears(address) if isinstance(ear, Socket)]
+
+    def _close_revoked(self) -> None:
+        if not self.core.switches.sockets_outlive_tokens:
+            for socket in self._sockets(None):
+                if self.core.accounts.keys[socket.key_id].revoked:
+                    socket.close()

@@ -15,9 +15,9 @@ from sandbox.faults import Faults
 from sandbox.journal import Journal, NoJournal, SqliteJournal
 from sandbox.records import Record, domain_of
 from sandbox.render import Renderer
-from sandbox.state import State
+from sandbox.state import MAX_ID, State
 from sandbox.switches import Limits, Switches
-from sandbox.wire import Refused, encode
+from sandbox.wire import MAX_ID_DIGITS, Refused, encode
 
 _HASH_DIGITS = 64
 """A sha256 in hexadecimal."""
@@ -74,7 +74,7 @@ class Core:
         """The message that a path's ``{id}`` names. 400 for nonsense, 404 ``message not found``."""
         if len(text) == _HASH_DIGITS and self.switches.hash_ids and self.switches.hashes:
             message_id = self.state.by_hash.get(text.lower(), 0)
-        elif text.isascii() and text.isdigit() and len(text) < 20:
+        elif text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS and int(text) <= MAX_ID:
             message_id = int(text)
         else:
             raise Refused(400, "invalid message id")
@@ -105,8 +105,16 @@ class Core:
         """Tell those of ``to`` who live here."""
         self.listener.notify(kind, record.id, [address for address in to if self.is_local(address)])
 
+    def lead(self, record: Record) -> None:
+        """Where the switches say so, keep the message unreadable for a while although its event goes out now."""
+        lead_s = self.switches.event_lead_s
+        if lead_s > 0:
+            self.unlisted.add(record.id)
+            self.courier.later(lead_s, lambda: self.unlisted.discard(record.id))
+
     def close(self) -> None:
         """Stop timers and close the journal."""
+        self.courier.answering = False
         self.courier.close()
         self.listener.close()
         self.state.journal.close()

@@ -63,6 +63,11 @@ class Courier:
         timer = asyncio.get_running_loop().call_later(delay_s, run)
         self._timers.add(timer)
 
+    @property
+    def undelivered(self) -> int:
+        """Deliveries waiting for a domain that does not answer."""
+        return sum(map(len, self._stalled.values()))
+
     def close(self) -> None:
         """Give up everything that is on its way."""
         for timer in self._timers:
@@ -90,13 +95,26 @@ class Courier:
             self._post(record, domain, recipients)
 
     def _post(self, record: Record, domain: str, recipients: list[Recipient]) -> None:
-        self.later(self._core.switches.delivery_delay_s, lambda: self._deliver_there(record, domain, recipients))
+        def job() -> None:
+            self._deliver_there(record, domain, recipients)
+
+        if domain in self._stalled:
+            self._stalled[domain].append(job)
+        else:
+            self.later(self._core.switches.delivery_delay_s, job)
+
+    def refuse_here(self, record: Record, recipients: Iterable[Recipient]) -> None:
+        """Mark the local recipients that this host refuses, before the message is listed for anybody."""
+        for recipient in recipients:
+            if self._core.is_local(recipient.addr):
+                code = self.acceptance(recipient.addr)
+                recipient.code = None if code == DELIVERED else code
 
     def _deliver_here(self, record: Record, recipients: Iterable[Recipient]) -> None:
         now_s = self._core.clock()
         for recipient in recipients:
-            code = self._core.courier.acceptance(recipient.addr)
-            self._settle(record, recipient, code, now_s)
+            if recipient.code is None:
+                self._settle(record, recipient, DELIVERED, now_s)
         self._core.state.save(record)
 
     def _deliver_there(self, record: Record, domain: str, recipients: list[Recipient]) -> None:
@@ -211,25 +229,14 @@ def arrive(core: Core, record: Record, codes: dict[str, int]) -> None:
         core.state.save(record)
         record_reaction(core, record)
         return
-    new = [recipient.addr for recipient in record.recipients()]
-    added = {fold(recipient.addr) for batch in record.add_to for recipient in batch.to}
-    core.state.save(record)
-    lead_s = core.switches.event_lead_s
-    if lead_s > 0:
-        core.state.messages[record.id] = record
-        core.unlisted.add(record.id)
-        core.courier.later(lead_s, lambda: list_it(core, record))
-    else:
-        core.state.index(record)
-    core.announce("new_msg", record, [address for address in new if fold(address) not in added])
-    if added:
-        core.announce("recipients_added", record, [address for address in new if fold(address) in added])
-
-
-def list_it(core: Core, record: Record) -> None:
-    """Make a message readable whose event is out already."""
-    core.unlisted.discard(record.id)
+    core.lead(record)
     core.state.index(record)
+    core.state.save(record)
+    # Recipients added while it was a draft carry the message's own time and are told of it like the others.
+    late = [item for batch in record.add_to if batch.time_s != record.time_s for item in batch.to]
+    first = [item for item in record.recipients() if item not in late and record.reaches(item)]
+    core.announce("new_msg", record, [item.addr for item in first])
+    core.announce("recipients_added", record, [item.addr for item in late if record.reaches(item)])
 
 
 def record_reaction(core: Core, reaction: Record) -> None:

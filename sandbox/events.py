@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
 
 from fmsg.address import fold
+
+ANYBODY = "*"
+"""Stands for every address where events are to be lost."""
 
 _EVENTS_PER_PASS = 64
 """Events handled before other work gets a turn: about a millisecond."""
@@ -50,8 +53,8 @@ class Listener:
     ) -> None:
         self.deaf = False
         """While True, events are silently lost and sockets stay open."""
-        self.lose_next = 0
-        """So many coming events are silently lost."""
+        self.lose_next: Counter[str] = Counter()
+        """So many coming events are silently lost, by folded address; ``*`` is any address."""
         self.lost = 0
         """Events lost so far."""
         self.frames = 0
@@ -87,16 +90,21 @@ class Listener:
 
     def notify(self, kind: str, message_id: int, to: Iterable[str]) -> None:
         """Queue an event. Nobody is told when the listener is deaf."""
-        listening = tuple(address for address in to if fold(address) in self._ears)
-        if self.deaf or self.lose_next > 0:
-            self.lose_next = max(0, self.lose_next - 1)
-            self.lost += 1
-            return
+        listening = tuple(address for address in to if fold(address) in self._ears and not self._loses(fold(address)))
         if not listening:
             return
         self._waiting.append(Event(kind, message_id, listening))
         if self._pass is None:
             self._pass = asyncio.get_running_loop().call_soon(self._work)
+
+    def _loses(self, folded: str) -> bool:
+        lost = self.deaf
+        for name in (folded, ANYBODY):
+            if not lost and self.lose_next and self.lose_next[name] > 0:
+                self.lose_next[name] -= 1
+                lost = True
+        self.lost += lost
+        return lost
 
     def close(self) -> None:
         """Forget what is waiting."""

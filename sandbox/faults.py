@@ -36,6 +36,8 @@ class Faults:
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
         """Requests by route name, refused ones included."""
+        self.statuses: Counter[str] = Counter()
+        """Answers by ``"<route> <status>"``, those of armed failures not among them."""
         self.connects = 0
         """Sockets opened so far."""
         self.cut_bursts = 0
@@ -105,6 +107,13 @@ class Faults:
         """Whether any request may meet a fault: spares the others the questions."""
         return bool(self._delays_s or self._failures or self._hangs or self._lost_answers)
 
+    def reset_counters(self) -> None:
+        """Start counting anew."""
+        self.requests.clear()
+        self.statuses.clear()
+        self.connects = self.cut_bursts = 0
+        self._connects_by_second.clear()
+
     def count_connect(self, clock: Callable[[], float]) -> None:
         """A socket was opened."""
         self.connects += 1
@@ -124,5 +133,5 @@ def _take(armed: Counter[str], route: str) -> bool:
         if armed[name] > 0:
             armed[name] -= 1
             return True
-        del armed[name]
+        armed.pop(name, None)
     return False

@@ -10,14 +10,19 @@ from pathlib import Path
 
 from aiohttp import web
 
-from sandbox import routes_attach, routes_read, routes_write, sockets
+from sandbox import routes_attach, routes_control, routes_read, routes_write, sockets
 from sandbox.control import Control
 from sandbox.core import Core
 from sandbox.http import CORE, gate, stamp_date
+from sandbox.listening import Listening
 from sandbox.switches import Limits, Switches
 
 _MAX_REQUEST_BYTES = 64 * 1024 * 1024
 """What aiohttp lets through; the host's own limits, which are smaller, answer with their own texts."""
+
+
+_SHUTDOWN_S = 1.0
+"""How long a host that ends waits for requests that are still going on."""
 
 
 class SandboxHost:
@@ -61,8 +66,8 @@ class SandboxHost:
                 if one is not other:
                     one.core.courier.peers[other.domain] = other.core
 
-    def application(self) -> web.Application:
-        """A fresh application; closing it ends sockets and hanging requests."""
+    def application(self, *, control: bool = True) -> web.Application:
+        """A fresh application, with or without ``/_sandbox/``; shutting it down ends sockets and hanging requests."""
         app = web.Application(middlewares=[gate], client_max_size=_MAX_REQUEST_BYTES)
         app[CORE] = self.core
         app.on_response_prepare.append(stamp_date)
@@ -88,6 +93,8 @@ class SandboxHost:
         routes.add_get("/fmsg/{id}/attach/{filename}", routes_attach.fetch, name="fetch", allow_head=False)
         routes.add_delete("/fmsg/{id}/attach/{filename}", routes_attach.detach, name="detach")
         routes.add_post("/fmsg/{id}/react", routes_write.react_to, name="react")
+        if control:
+            routes_control.add_routes(app, self.control)
         return app
 
     async def _shut_down(self, app: web.Application) -> None:
@@ -100,14 +107,22 @@ class SandboxHost:
 
 
 @asynccontextmanager
-async def serve(host: SandboxHost, port: int = 0, *, bind: str = "127.0.0.1") -> AsyncIterator[str]:
-    """The base URL of the host while it is on a port; 0 takes a free one. The host is closed at the end."""
-    runner = web.AppRunner(host.application(), access_log=None, shutdown_timeout=1.0)
+async def serve(
+    host: SandboxHost, port: int = 0, *, bind: str = "127.0.0.1", control: bool = True
+) -> AsyncIterator[str]:
+    """The base URL of the host while it is on a port; 0 takes a free one. The host is closed at the end.
+
+    ``control`` False leaves ``/_sandbox/`` out, which is open to everybody who reaches the port.
+    """
+    runner = web.AppRunner(host.application(control=control), access_log=None, shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
+    listening = host.control.listening = Listening(runner, bind, port)
     try:
-        site = web.TCPSite(runner, bind, port)
-        await site.start()
-        yield f"http://{bind}:{runner.addresses[0][1]}"
+        await listening.accept()
+        shown = f"[{bind}]" if ":" in bind else bind
+        yield f"http://{shown}:{listening.port}"
     finally:
+        await listening.close()
+        host.control.listening = None
         await runner.cleanup()
         host.close()

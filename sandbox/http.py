@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
+from functools import lru_cache
 
 from aiohttp import web
 
+from sandbox.accounts import Claims
 from sandbox.core import Core
 from sandbox.faults import Failure
 from sandbox.wire import Refused
@@ -18,8 +20,8 @@ CORE: web.AppKey[Core] = web.AppKey("core", Core)
 CALLER: web.RequestKey[str] = web.RequestKey("caller", str)
 """The identity a request acts as."""
 
-EXPIRES_AT_S: web.RequestKey[float] = web.RequestKey("expires_at_s", float)
-"""When the request's token expires, POSIX seconds."""
+CLAIMS: web.RequestKey[Claims] = web.RequestKey("claims", Claims)
+"""The claims of the request's token."""
 
 CONTROL_PREFIX = "/_sandbox"
 """Below it is the control surface: no token, no faults, not counted."""
@@ -40,6 +42,12 @@ def caller(request: web.Request) -> str:
     return request[CALLER]
 
 
+def source_ip(request: web.Request) -> str | None:
+    """Where the request comes from, as a proxy in front would tell."""
+    forwarded = request.headers.get("X-Forwarded-For")
+    return forwarded.partition(",")[0].strip() if forwarded is not None else request.remote
+
+
 @web.middleware
 async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Count, strike, authorize, answer."""
@@ -55,6 +63,7 @@ async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
             return struck
         loses_answer = core.faults.loses_answer(route)
     response = await _answer(request, handler, route)
+    core.faults.statuses[f"{route} {response.status}"] += 1
     return _cut(request) if loses_answer else response
 
 
@@ -71,15 +80,15 @@ async def _answer(request: web.Request, handler: Handler, route: str) -> web.Str
         if route not in ("token", "unknown"):
             claims = core.accounts.authorize(
                 request.headers.get("Authorization"),
-                source_ip=request.remote,
+                source_ip=source_ip(request),
                 leeway_s=core.switches.token_leeway_s,
             )
             request[CALLER] = claims.sub
-            request[EXPIRES_AT_S] = claims.exp
+            request[CLAIMS] = claims
         return await handler(request)
     except Refused as refused:
         return refused.response()
-    except web.HTTPNotFound:
+    except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
         return web.Response(status=404, text="404 page not found")
 
 
@@ -129,4 +138,9 @@ def _cut(request: web.Request) -> web.StreamResponse:
 
 async def stamp_date(request: web.Request, response: web.StreamResponse) -> None:
     """Date answers by the host's own clock (FMSG-003, "Order")."""
-    response.headers["Date"] = formatdate(request.app[CORE].clock(), usegmt=True)
+    response.headers["Date"] = _http_date(int(request.app[CORE].clock()))
+
+
+@lru_cache(maxsize=4)
+def _http_date(second: int) -> str:
+    return formatdate(second, usegmt=True)

@@ -7,7 +7,6 @@ from typing import Any
 
 from fmsg.address import fold, is_address
 from sandbox.core import Core
-from sandbox.courier import list_it
 from sandbox.records import Batch, Recipient, Record, batch_hash, domain_of
 from sandbox.wire import Refused
 
@@ -176,18 +175,10 @@ def send(core: Core, caller: str, record: Record) -> float:
 
 def publish(core: Core, record: Record) -> None:
     """Make a stored draft a message and tell its local recipients, without delivering it elsewhere."""
-    time_s = core.state.stamp()
-    recipients = [recipient.addr for recipient in record.recipients() if _takes(core, recipient.addr)]
-    lead_s = core.switches.event_lead_s
-    if lead_s > 0:
-        core.unlisted.add(record.id)
-        core.courier.later(lead_s, lambda: list_it(core, record))
-    core.state.publish(record, time_s)
-    core.announce("new_msg", record, recipients)
-
-
-def _takes(core: Core, address: str) -> bool:
-    return core.is_local(address) and core.courier.acceptance(address) == 200
+    core.courier.refuse_here(record, record.recipients())
+    core.lead(record)
+    core.state.publish(record, core.state.stamp())
+    core.announce("new_msg", record, [item.addr for item in record.recipients() if record.reaches(item)])
 
 
 def _check_takers(core: Core, record: Record) -> None:
@@ -216,6 +207,8 @@ def add_recipients(core: Core, caller: str, record: Record, fields: Mapping[str,
     if record.terminal:
         raise Refused(409, "message is terminal")
     batch = Batch(batch_id=core.state.take_batch_id(), adder=caller, to=[Recipient(addr=address) for address in added])
+    if not record.is_draft:
+        core.courier.refuse_here(record, batch.to)
     record.add_to.append(batch)
     if record.sha256 is not None:
         batch.time_s = core.state.stamp()

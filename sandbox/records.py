@@ -69,8 +69,8 @@ class Reacted(msgspec.Struct, kw_only=True):
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One message as this host stores it. ``time_s`` None marks a draft.
 
-    ``pid_hash`` is the hash the parent was named by: the message's own, or that of one of its batches. ``reads`` and
-    ``reactions`` are keyed by folded address.
+    ``pid_hash`` is the hash the parent was named by: the message's own, or that of one of its batches. ``is_utf8`` is
+    None until somebody asked. ``reads`` and ``reactions`` are keyed by folded address.
     """
 
     id: int
@@ -90,13 +90,28 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     sha256: str | None = None
     add_to: list[Batch] = msgspec.field(default_factory=list)
     attachments: list[Attachment] = msgspec.field(default_factory=list)
+    is_utf8: bool | None = None
     reads: dict[str, float] = msgspec.field(default_factory=dict)
     reactions: dict[str, Reacted] = msgspec.field(default_factory=dict)
+
+    def text(self, longest_bytes: int | None = None) -> str | None:
+        """The body as text, cut at a code point where it is longer; None where it is not UTF-8."""
+        if self.is_utf8 is None:
+            try:
+                self.data.decode()
+                self.is_utf8 = True
+            except UnicodeDecodeError:
+                self.is_utf8 = False
+        return self.data[:longest_bytes].decode(errors="ignore") if self.is_utf8 else None
 
     @property
     def is_draft(self) -> bool:
         """Not sent yet."""
         return self.time_s is None
+
+    def reaches(self, recipient: Recipient) -> bool:
+        """Whether the recipient gets, or may still get, the message: not refused."""
+        return recipient.code is None or recipient.code < 0
 
     def is_primary(self, folded: str) -> bool:
         """Whether the address is the sender or in ``to``."""

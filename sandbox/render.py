@@ -152,11 +152,7 @@ class Renderer:
         longest = self.switches.short_text_bytes
         if not longest or not record.type.lower().startswith("text/"):
             return None
-        try:
-            record.data.decode()
-        except UnicodeDecodeError:
-            return None
-        return record.data[:longest].decode(errors="ignore")
+        return record.text(longest)
 
 
 def _reactions(record: Record) -> list[dict[str, Any]]:
@@ -172,12 +168,7 @@ def _when(reacted: Reacted) -> float:
 
 
 def _text_of(record: Record) -> str | None:
-    if not is_text(record.type):
-        return None
-    try:
-        return record.data.decode()
-    except UnicodeDecodeError:
-        return None
+    return record.text() if is_text(record.type) else None
 
 
 def lineage_text(lineage: list[tuple[Record, bool]]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from sandbox.http import caller, core_of
+from sandbox.http import caller, core_of, source_ip
 from sandbox.mail import lineage
 from sandbox.records import Record
 from sandbox.render import lineage_text
@@ -20,7 +20,7 @@ async def token(request: web.Request) -> web.Response:
     core = core_of(request)
     life_s = core.token_life_s
     value, claims = core.accounts.exchange(
-        request.headers.get("Authorization"), source_ip=request.remote, life_s=life_s
+        request.headers.get("Authorization"), source_ip=source_ip(request), life_s=life_s
     )
     expires_at = datetime.fromtimestamp(claims.exp, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return answer({"access_token": value, "token_type": "Bearer", "expires_in": int(life_s), "expires_at": expires_at})

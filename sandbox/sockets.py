@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from sandbox.http import CALLER, EXPIRES_AT_S, core_of
+from sandbox.http import CALLER, CLAIMS, core_of
 
 if TYPE_CHECKING:
     from sandbox.core import Core
@@ -20,18 +20,20 @@ class Socket:
     def __init__(self, core: Core, ws: web.WebSocketResponse, request: web.Request) -> None:
         self.address = request[CALLER]
         """The identity whose events it gets."""
+        self.key_id = request[CLAIMS].api_key_id
+        """The API key behind it."""
         self._core = core
         self._ws = ws
         self._transport = request.transport
         self._buffer: deque[bytes] = deque()
         self._writer: asyncio.Task[None] | None = None
-        self._closer: asyncio.Task[object] | None = None
+        self._closer: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._life_at_s = self._loop.time()
         self._timer = self._loop.call_later(core.switches.ping_s, self._ping)
         self._expiry: asyncio.TimerHandle | None = None
         if not core.switches.sockets_outlive_tokens:
-            self._expiry = self._loop.call_later(max(0.0, request[EXPIRES_AT_S] - core.clock()), self.close)
+            self._expiry = self._loop.call_later(max(0.0, request[CLAIMS].exp - core.clock()), self.close)
 
     def offer(self, frame: bytes) -> None:
         """Send the frame; a socket whose buffer is full is closed instead."""
@@ -61,7 +63,12 @@ class Socket:
         self._core.listener.remove(self.address, self)
         if self._closer is None:
             # Awaited by `run`.
-            self._closer = self._loop.create_task(self._ws.close(code=code))
+            self._closer = self._loop.create_task(self._close(code))
+
+    async def _close(self, code: int) -> None:
+        await self._ws.close(code=code)
+        if self._transport is not None and self._transport.get_write_buffer_size() > 0:
+            self._transport.abort()  # The client does not read: what it has not taken by now it never gets.
 
     def drop(self) -> None:
         """Cut the connection without a close frame."""

@@ -111,7 +111,7 @@ class State:
         self.journal.drop_message(record.id)
 
     def publish(self, record: Record, time_s: float) -> None:
-        """Turn a stored draft into a message: give it its time and hashes and list it for its recipients."""
+        """Turn a draft into a message: give it its time and hashes and list it for its recipients."""
         record.time_s = time_s
         record.sha256 = message_hash(record)
         for batch in record.add_to:
@@ -121,10 +121,12 @@ class State:
         self.journal.save_message(record)
 
     def index(self, record: Record) -> None:
-        """Make a stored or arrived message findable by id, hash, sender and recipients; harmless when repeated."""
+        """Make a message findable by id, hash, sender and the recipients it was not refused for; may be repeated."""
         self.messages[record.id] = record
         _insert(self.mailbox(record.from_).sent, record.id)
         for recipient in record.recipients():
+            if not record.reaches(recipient):
+                continue
             mailbox = self.mailbox(recipient.addr)
             _insert(mailbox.shown, record.id)
             if not record.is_draft:
