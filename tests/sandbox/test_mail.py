@@ -1,0 +1,274 @@
+"""Drafts, sending, adding recipients, reading: what a host accepts and how it words a refusal (FMSG-003, "Routes")."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sandbox.switches import OLDER, Limits, Switches
+from tests.sandbox.conftest import Town
+from tests.sandbox.people import Person
+
+
+async def test_a_draft_gets_its_id_at_once_and_keeps_it(alice: Person, bob: Person) -> None:
+    early = await alice.draft(bob.address)
+    later = await alice.send(bob.address)
+    answer = await alice.post(f"/{early}/send")
+    assert (answer.status, answer.json["id"]) == (200, early)
+    assert early < later
+    assert answer.json["time"] > (await alice.message(later))["time"]
+    assert await bob.ids() == [later, early]
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "error"),
+    [
+        ({"to": []}, 400, "at least one recipient is required"),
+        ({"to": None}, 400, "at least one recipient is required"),
+        ({"to": "@bob@a.test"}, 400, "invalid to"),
+        ({"to": ["bob"]}, 400, 'invalid to address: "bob"'),
+        ({"to": ["@bob@a.test", "@BOB@a.test"]}, 400, 'duplicate to address: "@BOB@a.test"'),
+        ({"from": "@bob@a.test"}, 403, "from must be the authenticated address"),
+        ({"type": ""}, 400, "type is required"),
+        ({"version": 2}, 400, "unsupported version"),
+        ({"topic": "t", "pid": 1}, 400, "topic must be empty when pid is set"),
+        ({"topic": 3}, 400, "invalid topic"),
+        ({"pid": 999}, 400, "parent message not found"),
+        ({"pid": "f" * 64}, 400, "parent message not found"),
+        ({"pid": "12"}, 400, "invalid pid"),
+        ({"data": 3}, 400, "invalid data"),
+        ({"size": -1}, 400, "invalid size"),
+        ({"size": 4}, 400, "size 4 does not match the 5 bytes of data"),
+        ({"topic": "x" * 256}, 500, "failed to create message"),
+        ({"topic": "a\0b"}, 500, "failed to create message"),
+        ({"to": [f"@u{n}@a.test" for n in range(300)]}, 500, "failed to create message"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_a_draft_that_is_refused(alice: Person, change: dict[str, Any], status: int, error: str) -> None:
+    answer = await alice.post("", {**alice.wire("@bob@a.test"), **change})
+    assert (answer.status, answer.error) == (status, error)
+    assert (await alice.get("/sent")).json == []
+
+
+async def test_inputs_that_break_current_hosts_may_be_refused_properly(town: Town) -> None:
+    await town.host(switches=Switches(broken_inputs_500=False))
+    alice = await town.person("@alice@a.test")
+    for change in ({"topic": "x" * 256}, {"topic": "\0"}, {"to": [f"@u{n}@a.test" for n in range(300)]}):
+        assert (await alice.post("", {**alice.wire("@bob@a.test"), **change})).status == 400
+
+
+async def test_a_body_that_is_no_json_object(alice: Person) -> None:
+    for data in (b"{", b"[]", b"\xff"):
+        answer = await alice.ask("POST", "", data=data)
+        assert (answer.status, answer.error.startswith("invalid request body")) == (400, True)
+
+
+async def test_a_body_that_is_too_large(town: Town) -> None:
+    await town.host(limits=Limits(body_bytes=4))
+    alice = await town.person("@alice@a.test")
+    assert (await alice.post("", alice.wire("@bob@a.test"))).status == 413
+
+
+async def test_put_replaces_a_draft(alice: Person, bob: Person) -> None:
+    number = await alice.draft("@dora@a.test", topic="old")
+    await alice.attach(number, "kept.txt", b"1")
+    answer = await alice.ask("PUT", f"/{number}", json=alice.wire(bob.address, topic="new"))
+    assert (answer.status, answer.json) == (200, {"id": number})
+    message = await bob.message(number)
+    assert (message["topic"], message["to"]) == ("new", [bob.address])
+    assert message["attachments"] == [{"filename": "kept.txt", "size": 1}]
+
+
+async def test_put_takes_no_recipients_and_send_then_refuses(alice: Person) -> None:
+    number = await alice.draft("@bob@a.test")
+    assert (await alice.ask("PUT", f"/{number}", json=alice.wire())).status == 200
+    answer = await alice.post(f"/{number}/send")
+    assert (answer.status, answer.error) == (400, "message has no recipients")
+
+
+async def test_a_sent_message_can_neither_be_changed_nor_deleted(alice: Person) -> None:
+    number = await alice.send("@bob@a.test")
+    assert (await alice.ask("PUT", f"/{number}", json=alice.wire("@bob@a.test"))).status == 403
+    assert (await alice.ask("DELETE", f"/{number}")).status == 403
+
+
+async def test_a_deleted_draft_is_gone_and_its_id_is_not_reused(alice: Person, bob: Person) -> None:
+    number = await alice.draft(bob.address)
+    answer = await alice.ask("DELETE", f"/{number}")
+    assert (answer.status, answer.body) == (204, b"")
+    assert (await alice.get(f"/{number}")).status == 404
+    assert await bob.ids() == []
+    assert await alice.draft(bob.address) > number
+
+
+async def test_only_the_owner_touches_a_draft(alice: Person, bob: Person) -> None:
+    number = await alice.draft(bob.address)
+    assert (await bob.ask("PUT", f"/{number}", json=bob.wire(alice.address))).status == 403
+    assert (await bob.ask("DELETE", f"/{number}")).status == 403
+    assert (await bob.post(f"/{number}/send")).status == 403
+
+
+async def test_of_eight_sends_of_one_draft_one_succeeds(alice: Person, bob: Person) -> None:
+    number = await alice.draft(bob.address)
+    answers = await asyncio.gather(*(alice.post(f"/{number}/send") for _ in range(8)))
+    assert sorted(answer.status for answer in answers) == [200] + [409] * 7
+    assert {answer.error for answer in answers if answer.status == 409} == {"message already sent"}
+
+
+async def test_an_incomplete_draft_is_not_sent(alice: Person, bob: Person) -> None:
+    fields = alice.wire(bob.address, size=7)
+    del fields["data"]
+    number = (await alice.post("", fields)).json["id"]
+    answer = await alice.post(f"/{number}/send")
+    assert (answer.status, answer.error) == (400, "message data is missing")
+
+
+async def test_creating_is_not_idempotent(alice: Person, bob: Person) -> None:
+    assert await alice.draft(bob.address) != await alice.draft(bob.address)
+
+
+async def test_a_reply_names_its_parent_by_number_or_hash(alice: Person, bob: Person) -> None:
+    root = await alice.send(bob.address)
+    digest = (await bob.message(root))["sha256"]
+    for pid in (root, digest):
+        message = await alice.message(await bob.send(alice.address, pid=pid))
+        assert (message["pid"], message["has_pid"]) == (root, True)
+
+
+async def test_a_reply_to_what_one_cannot_see(town: Town, alice: Person, bob: Person) -> None:
+    root = await alice.send(bob.address)
+    eve = await town.person("@eve@a.test")
+    answer = await eve.post("", eve.wire(alice.address, pid=root))
+    assert answer.status == 403
+    assert answer.error.startswith("not a participant of this parent; ")
+
+
+async def test_nothing_is_built_on_a_draft_or_a_terminal_message(alice: Person, bob: Person) -> None:
+    for parent in (await alice.draft(bob.address), await alice.send(bob.address, terminal=True)):
+        answer = await bob.post("", bob.wire(alice.address, pid=parent))
+        assert (answer.status, answer.error) == (409, "parent is a draft or terminal message")
+
+
+async def test_reading_is_idempotent(alice: Person, bob: Person) -> None:
+    number = await alice.send(bob.address)
+    first = await bob.post(f"/{number}/read")
+    assert first.status == 200
+    assert first.json == {"id": number, "time_read": (await bob.message(number))["time_read"]}
+    assert (await bob.post(f"/{number}/read")).json == first.json
+
+
+async def test_only_recipients_read(alice: Person, bob: Person) -> None:
+    number = await alice.send(bob.address)
+    answer = await alice.post(f"/{number}/read")
+    assert (answer.status, answer.error) == (404, "message not found")
+    assert (await bob.post("/999/read")).status == 404
+
+
+async def test_adding_recipients(town: Town, alice: Person, bob: Person) -> None:
+    dora = await town.person("@dora@a.test")
+    number = await alice.send(bob.address)
+    answer = await bob.post(f"/{number}/add-to", {"add_to": [dora.address, "@nobody@a.test"]})
+    assert answer.status == 200
+    assert answer.json["id"] == number
+    assert answer.json["added"] == 2
+    (batch,) = (await dora.message(number))["add_to"]
+    assert batch["batch_id"] == answer.json["batch_id"]
+    assert batch["sha256"] == answer.json["sha256"]
+    assert (batch["add_to_from"], batch["to"]) == (bob.address, [dora.address, "@nobody@a.test"])
+    assert [item["response_code"] for item in batch["to_delivery"]] == [200, 100]
+    assert batch["time"] > (await dora.message(number))["time"]
+    assert await dora.ids() == [number]
+
+
+@pytest.mark.parametrize(
+    ("add_to", "error"),
+    [
+        ([], "at least one recipient is required"),
+        (None, "at least one recipient is required"),
+        (["dora"], 'invalid add_to address: "dora"'),
+        (["@d@a.test", "@D@a.test"], 'duplicate add_to address: "@D@a.test"'),
+        (["@first@a.test"], 'already added: "@first@a.test"'),
+    ],
+)
+async def test_adding_that_is_refused(alice: Person, add_to: object, error: str) -> None:
+    number = await alice.send("@bob@a.test")
+    await alice.post(f"/{number}/add-to", {"add_to": ["@first@a.test"]})
+    answer = await alice.post(f"/{number}/add-to", {"add_to": add_to})
+    assert (answer.status, answer.error) == (400, error)
+
+
+async def test_an_original_recipient_may_be_added(alice: Person, bob: Person) -> None:
+    number = await alice.send(bob.address)
+    assert (await alice.post(f"/{number}/add-to", {"add_to": [bob.address]})).status == 200
+
+
+async def test_who_was_added_may_not_add(town: Town, alice: Person, bob: Person) -> None:
+    dora = await town.person("@dora@a.test")
+    number = await alice.send(bob.address)
+    await alice.post(f"/{number}/add-to", {"add_to": [dora.address]})
+    answer = await dora.post(f"/{number}/add-to", {"add_to": ["@eve@a.test"]})
+    assert (answer.status, answer.error) == (403, "only existing participants may add recipients")
+
+
+async def test_nobody_is_added_to_a_terminal_message(alice: Person, bob: Person) -> None:
+    number = await alice.send(bob.address, terminal=True)
+    assert (await alice.post(f"/{number}/add-to", {"add_to": ["@dora@a.test"]})).status == 409
+
+
+async def test_adding_to_a_draft_has_no_hash_until_it_is_sent(town: Town, alice: Person, bob: Person) -> None:
+    dora = await town.person("@dora@a.test")
+    number = await alice.draft(bob.address)
+    answer = await alice.post(f"/{number}/add-to", {"add_to": [dora.address]})
+    assert answer.json["sha256"] is None
+    async with dora.listen() as ears:
+        await alice.post(f"/{number}/send")
+        kind, message = await ears.next()
+    assert kind == "new_msg"
+    assert len(message["add_to"][0]["sha256"]) == 64
+
+
+async def test_who_was_added_replies_by_the_batchs_hash(town: Town, alice: Person, bob: Person) -> None:
+    dora = await town.person("@dora@a.test")
+    number = await alice.send(bob.address)
+    batch = (await alice.post(f"/{number}/add-to", {"add_to": [dora.address]})).json
+    for pid in (number, (await alice.message(number))["sha256"]):
+        answer = await dora.post("", dora.wire(alice.address, pid=pid))
+        assert answer.status == 403
+        assert answer.error.startswith("not a participant of this parent; ")
+    reply = await dora.send(alice.address, pid=batch["sha256"])
+    assert (await alice.message(reply))["pid"] == number
+
+
+async def test_somebody_elses_batch_does_not_help(town: Town, alice: Person, bob: Person) -> None:
+    dora = await town.person("@dora@a.test")
+    number = await alice.send(bob.address)
+    other = (await alice.post(f"/{number}/add-to", {"add_to": ["@eve@a.test"]})).json
+    await alice.post(f"/{number}/add-to", {"add_to": [dora.address]})
+    assert (await dora.post("", dora.wire(alice.address, pid=other["sha256"]))).status == 403
+
+
+async def test_on_older_hosts_who_was_added_replies_by_number(town: Town) -> None:
+    await town.host(switches=OLDER)
+    alice, dora = await town.person("@alice@a.test"), await town.person("@dora@a.test")
+    number = await alice.send("@bob@a.test")
+    answer = (await alice.post(f"/{number}/add-to", {"add_to": [dora.address]})).json
+    assert answer == {"id": number, "added": 1}
+    assert "sha256" not in (await dora.message(number))["add_to"][0]
+    assert (await alice.message(await dora.send(alice.address, pid=number)))["pid"] == number
+
+
+async def test_addresses_compare_by_case_folding(town: Town, alice: Person) -> None:
+    strasse = await town.person("@straße@a.test")
+    number = await alice.send("@STRASSE@A.test")
+    assert await strasse.ids() == [number]
+    assert (await strasse.post(f"/{number}/read")).status == 200
+
+
+async def test_older_hosts_ignore_terminal(town: Town) -> None:
+    await town.host(switches=OLDER)
+    alice, bob = await town.person("@alice@a.test"), await town.person("@bob@a.test")
+    number = await alice.send(bob.address, terminal=True)
+    await bob.send(alice.address, pid=number)

@@ -1,0 +1,304 @@
+"""Lists, messages, bodies and lineages (FMSG-003, "Routes" and "Message object")."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox.switches import OLDER, Limits, Switches
+from tests.sandbox.conftest import Clock, Town
+from tests.sandbox.people import Person
+
+
+async def chain(person: Person, to: str, depth: int, **fields: object) -> list[int]:
+    """A thread of ``depth`` messages, each a reply to the one before."""
+    ids = [await person.send(to, **fields)]
+    for _ in range(depth - 1):
+        ids.append(await person.send(to, pid=ids[-1], **fields))
+    return ids
+
+
+async def test_received_is_listed_newest_id_first(alice: Person, bob: Person) -> None:
+    ids = [await alice.send(bob.address) for _ in range(3)]
+    answer = await bob.get()
+    assert answer.status == 200
+    assert [item["id"] for item in answer.json] == ids[::-1]
+    assert (await alice.get()).json == []
+
+
+async def test_pages(alice: Person, bob: Person) -> None:
+    ids = alice.host.control.deliver_each("@x@c.test", [bob.address] * 25)[::-1]
+    assert await bob.ids() == ids[:20]
+    assert await bob.ids("?limit=5&offset=3") == ids[3:8]
+    assert await bob.ids("?limit=10&offset=20") == ids[20:]
+    assert await bob.ids("?offset=25") == []
+
+
+async def test_a_limit_over_100_is_clamped(bob: Person) -> None:
+    bob.host.control.deliver_each("@x@c.test", [bob.address] * 101)
+    assert len(await bob.ids("?limit=101")) == 100
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=-1", "limit=x", "limit=", "limit=99999999999999999999999"])
+async def test_a_limit_that_is_none(bob: Person, query: str) -> None:
+    answer = await bob.get(f"?{query}")
+    assert (answer.status, answer.error) == (400, "invalid limit")
+
+
+async def test_an_offset_that_is_none(bob: Person) -> None:
+    assert (await bob.get("?offset=-1")).error == "invalid offset"
+
+
+async def test_sent_lists_drafts_too(alice: Person, bob: Person) -> None:
+    sent = await alice.send(bob.address)
+    draft = await alice.draft(bob.address)
+    answer = await alice.get("/sent")
+    assert [(item["id"], item["time"] is None) for item in answer.json] == [(draft, True), (sent, False)]
+
+
+async def test_current_hosts_show_drafts_to_their_recipients(alice: Person, bob: Person) -> None:
+    draft = await alice.draft(bob.address, topic="not yet")
+    assert [(item["id"], item["time"]) for item in (await bob.get()).json] == [(draft, None)]
+    assert (await bob.message(draft))["time"] is None
+    assert (await bob.get(f"/{draft}/data")).body == b"hello"
+    assert (await bob.get(f"/{draft}/thread/messages")).json["root_id"] == draft
+    assert (await bob.get(f"/{draft}/thread")).status == 200
+
+
+async def test_other_hosts_do_not(town: Town) -> None:
+    await town.host(switches=Switches(drafts_shown=False))
+    alice, bob = await town.person("@alice@a.test"), await town.person("@bob@a.test")
+    draft = await alice.draft(bob.address)
+    assert await bob.ids() == []
+    assert (await bob.get(f"/{draft}")).status == 404
+    assert (await alice.get(f"/{draft}")).status == 200
+
+
+async def test_reactions_are_in_the_list(alice: Person, bob: Person) -> None:
+    message = await alice.send(bob.address)
+    reaction = (await bob.post(f"/{message}/react", {"emoji": "👍"})).json["id"]
+    listed = (await alice.get()).json
+    assert [(item["id"], item["reaction"], item["pid"]) for item in listed] == [(reaction, "👍", message)]
+
+
+async def test_the_message_object(alice: Person, bob: Person, clock: Clock) -> None:
+    number = await alice.send(bob.address, topic="Lunch", important=True)
+    await bob.post(f"/{number}/read")
+    listed = (await bob.get()).json[0]
+    assert listed.pop("id") == number
+    assert len(listed["sha256"]) == 64
+    assert listed == await bob.message(number)
+    assert listed == {
+        "version": 1,
+        "has_pid": False,
+        "has_add_to": False,
+        "important": True,
+        "no_reply": False,
+        "deflate": False,
+        "terminal": False,
+        "pid": None,
+        "from": "@alice@a.test",
+        "to": ["@bob@a.test"],
+        "to_delivery": [{"addr": "@bob@a.test", "time_delivered": "2026-05-28T20:26:40.000000Z", "response_code": 200}],
+        "add_to": None,
+        "time": clock.now_s,
+        "topic": "Lunch",
+        "type": "text/plain",
+        "size": 5,
+        "short_text": "hello",
+        "read": True,
+        "time_read": clock.now_s,
+        "attachments": None,
+        "reaction": None,
+        "reactions": None,
+        "sha256": listed["sha256"],
+    }
+
+
+async def test_the_message_route_leaves_the_id_out(alice: Person, bob: Person) -> None:
+    number = await alice.send(bob.address)
+    assert "id" not in await alice.message(number)
+
+
+async def test_reading_is_each_persons_own(alice: Person, bob: Person) -> None:
+    number = await alice.send(bob.address, alice.address)
+    await bob.post(f"/{number}/read")
+    assert (await bob.message(number))["read"] is True
+    assert (await alice.message(number))["read"] is False
+
+
+async def test_empty_lists_are_null_or_empty(town: Town) -> None:
+    await town.host("plain.test", switches=Switches(null_lists=False))
+    person = await town.person("@me@plain.test")
+    message = await person.message(await person.send(person.address))
+    assert (message["add_to"], message["attachments"], message["reactions"]) == ([], [], [])
+
+
+async def test_an_older_host_lacks_fields_and_routes(town: Town) -> None:
+    await town.host(switches=OLDER)
+    alice, bob = await town.person("@alice@a.test"), await town.person("@bob@a.test")
+    number = await alice.send(bob.address, terminal=True)
+    message = await bob.message(number)
+    assert not {"terminal", "reaction", "reactions", "to_delivery", "sha256"} & set(message)
+    assert (await bob.get(f"/{number}/thread/messages")).status == 404
+    assert (await bob.post(f"/{number}/react", {"emoji": "👍"})).status == 404
+    assert (await bob.get(f"/{number}/thread")).status == 200
+
+
+async def test_unknown_message(alice: Person) -> None:
+    answer = await alice.get("/999")
+    assert (answer.status, answer.error) == (404, "message not found")
+
+
+@pytest.mark.parametrize("path", ["", "/data", "/thread", "/thread/messages", "/attach/x"])
+async def test_who_takes_no_part_is_refused(town: Town, alice: Person, bob: Person, path: str) -> None:
+    number = await alice.send(bob.address)
+    eve = await town.person("@eve@a.test")
+    answer = await eve.get(f"/{number}{path}")
+    assert (answer.status, answer.error) == (403, "access denied")
+
+
+async def test_an_id_may_be_the_sha256(alice: Person, bob: Person) -> None:
+    number = await alice.send(bob.address)
+    digest = (await alice.message(number))["sha256"]
+    assert (await bob.get(f"/{digest}/data")).body == b"hello"
+    assert (await bob.get(f"/{'0' * 64}")).status == 404
+
+
+async def test_a_batch_hash_is_no_id(alice: Person, bob: Person) -> None:
+    number = await alice.send(bob.address)
+    batch = (await alice.post(f"/{number}/add-to", {"add_to": ["@dora@a.test"]})).json
+    assert (await alice.get(f"/{batch['sha256']}")).status == 404
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "1.5", "9223372036854775808"])
+async def test_nonsense_is_no_id(alice: Person, text: str) -> None:
+    answer = await alice.get(f"/{text}")
+    assert (answer.status, answer.error) == (400, "invalid message id")
+
+
+async def test_ids_keep_all_their_digits(alice: Person, bob: Person) -> None:
+    alice.host.control.set_next_id(2**63 - 2, next_batch_id=2**60 + 1)
+    root = await alice.send(bob.address)
+    assert root == 2**63 - 2
+    reply = await bob.send(alice.address, pid=root)
+    assert (await alice.message(reply))["pid"] == 2**63 - 2
+    assert (await alice.post(f"/{root}/add-to", {"add_to": ["@c@a.test"]})).json["batch_id"] == 2**60 + 1
+    assert (await alice.post("", alice.wire(bob.address))).status == 500
+
+
+async def test_data_is_the_bodys_bytes_under_its_type(alice: Person, bob: Person) -> None:
+    number = await alice.send(bob.address, type="application/json", data='{"a":1}')
+    answer = await bob.get(f"/{number}/data")
+    assert (answer.body, answer.headers["Content-Type"]) == (b'{"a":1}', "application/json")
+
+
+async def test_short_text_is_cut_at_a_code_point(alice: Person, bob: Person) -> None:
+    text = "a" + "é" * 500
+    message = await bob.message(await alice.send(bob.address, data=text))
+    assert message["short_text"] == "a" + "é" * 383
+    assert message["size"] == 1001
+
+
+async def test_only_utf8_text_has_a_short_text(alice: Person, bob: Person) -> None:
+    assert "short_text" not in await bob.message(await alice.send(bob.address, type="application/json"))
+    broken = bob.host.control.deliver("@x@c.test", [bob.address], data=b"\xff\xfe")
+    assert "short_text" not in await bob.message(broken)
+    assert (await bob.get(f"/{broken}/data")).body == b"\xff\xfe"
+
+
+async def test_short_text_may_be_off(town: Town) -> None:
+    await town.host(switches=Switches(short_text_bytes=0))
+    alice = await town.person("@alice@a.test")
+    assert "short_text" not in await alice.message(await alice.send(alice.address))
+
+
+async def test_thread_messages_are_root_first_with_empty_values_left_out(alice: Person, bob: Person) -> None:
+    root = await alice.send(bob.address, topic="T")
+    reply = await bob.send(alice.address, pid=root, no_reply=True)
+    sibling = await bob.send(alice.address, pid=root)
+    thread = (await alice.get(f"/{reply}/thread/messages")).json
+    assert (thread["root_id"], thread["trigger_id"], thread["complete"]) == (root, reply, True)
+    first, second = thread["messages"]
+    assert set(first) == {
+        "id", "visible", "from", "to", "time", "topic", "type", "size", "message_sha256", "body"
+    }  # fmt: skip
+    assert first["body"] == {"type": "text/plain", "size": 5, "text": "hello", "cacheable": True}
+    assert (second["id"], second["pid"], second["no_reply"]) == (reply, root, True)
+    assert sibling not in [message["id"] for message in thread["messages"]]
+
+
+async def test_thread_messages_by_the_letter(town: Town) -> None:
+    await town.host(switches=Switches(thread_omits_empty=False, thread_delivery_null=False))
+    alice = await town.person("@alice@a.test")
+    number = await alice.send(alice.address)
+    await alice.post(f"/{number}/add-to", {"add_to": ["@b@a.test"]})
+    (message,) = (await alice.get(f"/{number}/thread/messages")).json["messages"]
+    assert (message["pid"], message["no_reply"], message["topic"], message["attachments"]) == (None, False, "", [])
+    assert message["add_to"][0]["to_delivery"][0]["addr"] == "@b@a.test"
+
+
+async def test_batches_in_a_thread_have_no_delivery(alice: Person, bob: Person) -> None:
+    number = await alice.send(bob.address)
+    batch = (await alice.post(f"/{number}/add-to", {"add_to": ["@b@a.test"]})).json
+    (shown,) = (await alice.get(f"/{number}/thread/messages")).json["messages"][0]["add_to"]
+    assert (shown["to_delivery"], shown["sha256"]) == (None, batch["sha256"])
+
+
+async def test_a_thread_shows_binary_bodies_and_attachments_as_downloads(alice: Person, bob: Person) -> None:
+    number = await alice.draft(bob.address, type="application/octet-stream")
+    await alice.attach(number, "a b.txt", b"xyz")
+    await alice.post(f"/{number}/send")
+    (message,) = (await bob.get(f"/{number}/thread/messages")).json["messages"]
+    assert message["body"]["download"] == f"/fmsg/{number}/data"
+    assert "text" not in message["body"]
+    assert message["attachments"] == [
+        {
+            "position": 0,
+            "type": "application/octet-stream",
+            "filename": "a b.txt",
+            "size": 3,
+            "download": f"/fmsg/{number}/attach/a%20b.txt",
+        }
+    ]
+
+
+async def test_an_ancestor_one_may_not_see(town: Town, alice: Person, bob: Person) -> None:
+    root = await alice.send(bob.address)
+    reply = await bob.send(alice.address, "@dora@a.test", pid=root)
+    dora = await town.person("@dora@a.test")
+    thread = (await dora.get(f"/{reply}/thread/messages")).json
+    assert thread["complete"] is False
+    assert thread["root_id"] == root
+    assert thread["messages"][0] == {"id": root, "visible": False}
+    assert f"message {root} is not visible" in (await dora.get(f"/{reply}/thread")).body.decode()
+
+
+async def test_a_lineage_past_100_messages(alice: Person, bob: Person) -> None:
+    ids = await chain(alice, bob.address, 101)
+    assert len((await bob.get(f"/{ids[99]}/thread/messages")).json["messages"]) == 100
+    answer = await bob.get(f"/{ids[100]}/thread/messages")
+    assert (answer.status, answer.json["code"]) == (422, "thread_too_deep")
+    assert (await bob.get(f"/{ids[100]}/thread")).body.decode().count("From: ") == 101
+
+
+async def test_a_lineage_with_too_much_text(town: Town) -> None:
+    await town.host(limits=Limits(thread_text_bytes=9))
+    alice = await town.person("@alice@a.test")
+    first, second = await chain(alice, alice.address, 2)
+    assert (await alice.get(f"/{first}/thread/messages")).status == 200
+    answer = await alice.get(f"/{second}/thread/messages")
+    assert (answer.status, answer.json["code"]) == (413, "thread_too_large")
+
+
+async def test_the_thread_as_text(alice: Person, bob: Person) -> None:
+    root = await alice.send(bob.address, topic="Lunch", data="Thursday?")
+    reply = await bob.send(alice.address, pid=root, data="Yes.")
+    answer = await alice.get(f"/{reply}/thread")
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    text = answer.body.decode()
+    assert text.index("Topic: Lunch") < text.index("Thursday?") < text.index("From: @bob@a.test") < text.index("Yes.")
+
+
+async def test_answers_carry_the_hosts_own_date(alice: Person) -> None:
+    assert (await alice.get()).headers["Date"] == "Thu, 28 May 2026 20:26:40 GMT"
+    assert (await alice.get("/x/y/z")).headers["Date"] == "Thu, 28 May 2026 20:26:40 GMT"
