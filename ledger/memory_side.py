@@ -136,6 +136,14 @@ class MemoryFleet:
             if held is not None and held.daemon == daemon:
                 self._leases[caller] = msgspec.structs.replace(held, daemon="")
 
+    async def sweep(self) -> int:
+        """See `ledger.port.Fleet`."""
+        alive = {member.id for member in await self.members()}
+        dead = [lease for lease in self._leases.values() if lease.daemon and lease.daemon not in alive]
+        for lease in dead:
+            self._leases[lease.caller] = msgspec.structs.replace(lease, daemon="")
+        return len(dead)
+
 
 class MemoryDocuments:
     """`ledger.port.Documents` of one process."""

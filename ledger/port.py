@@ -210,6 +210,10 @@ class Fleet(Protocol):
         """Give up leases; those of others are untouched."""
         ...
 
+    async def sweep(self) -> int:
+        """Forget the leases of dead daemons, which are free anyway; how many there were."""
+        ...
+
 
 class Versioned(msgspec.Struct, frozen=True, kw_only=True):
     """A stored value and its version (0: nothing stored)."""

@@ -11,7 +11,7 @@ nothing needs renewing while nothing changes. The hashes live as long as any dae
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -110,6 +110,23 @@ def _release(*, leases: Key, daemon: str, callers: Sequence[str]) -> int:
     raise NotImplementedError
 
 
+@script(
+    """
+    local count = 0
+    for i = 1, #pairs_, 2 do
+        if redis.call('HGET', leases, pairs_[i]) == pairs_[i + 1] then
+            count = count + redis.call('HDEL', leases, pairs_[i])
+        end
+    end
+    return count
+    """,
+    idempotent=True,
+)
+def _drop(*, leases: Key, pairs_: Sequence[bytes]) -> int:
+    """Drop the leases that still stand as expected."""
+    raise NotImplementedError
+
+
 class RedisFleet:
     """See `ledger.port.Fleet`."""
 
@@ -177,6 +194,22 @@ class RedisFleet:
             )
         )
 
+    async def sweep(self) -> int:
+        """See `ledger.port.Fleet`. Who is alive is read after the holders are, as in `take`."""
+        held: list[tuple[int, bytes, bytes]] = []
+        for shard in range(SHARDS):
+            words = await self._scripts.command("HGETALL", self._leases(shard), idempotent=True)
+            held.extend((shard, caller, lease) for caller, lease in _pairs(words) if caller)
+        alive = {member.id.encode() for member in await self.members()}
+        dead = [one for one in held if one[2].partition(b" ")[2] not in alive]
+        count = 0
+        for start in range(0, len(dead), BATCH):
+            for shard in range(SHARDS):
+                words = [word for one in dead[start : start + BATCH] if one[0] == shard for word in one[1:]]
+                if words:
+                    count += await _drop(self._scripts, leases=self._leases(shard), pairs_=words)
+        return count
+
     async def _take(self, daemon: str, expected: Mapping[CallerKey, str]) -> dict[CallerKey, Lease]:
         batches = _batches(expected)
         answers = await asyncio.gather(
@@ -210,6 +243,11 @@ def _batches(callers: Sequence[CallerKey] | Mapping[CallerKey, str]) -> list[tup
         for shard, found in by_shard(callers).items()
         for start in range(0, len(found), BATCH)
     ]
+
+
+def _pairs(answer: dict[bytes, bytes] | list[bytes]) -> Iterable[tuple[bytes, bytes]]:
+    """The fields of a hash, however the client gives them."""
+    return answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
 
 
 def _text(lease: Lease) -> str:

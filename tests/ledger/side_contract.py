@@ -187,6 +187,16 @@ class FleetContract:
         assert {lease.daemon for lease in moved.values()} == {"d2"}
         await side.fleet.release(callers, "d2")
 
+    async def test_the_leases_of_the_dead_are_swept(self, side: Side) -> None:
+        await beat(side, "d1", "d2")
+        mine = await side.fleet.take([ANN], "d1", over={})
+        theirs = await side.fleet.take([BEN], "d2", over={})
+        await side.fleet.leave("d2")
+        assert await side.fleet.sweep() == 1
+        assert await side.fleet.sweep() == 0
+        assert await side.fleet.take([ANN], "d3", over={}) == mine
+        assert (await side.fleet.take([BEN], "d1", over={}))[BEN].epoch > theirs[BEN].epoch
+
     async def test_nothing_to_take(self, side: Side) -> None:
         assert dict(await side.fleet.take([], "d1", over={})) == {}
 
