@@ -96,7 +96,7 @@ def _plain_path(path_text: str, *, argument: str) -> Path:
     return path
 
 
-def _below(path: Path, within: Path, *, argument: str, variable: str) -> tuple[Path, Sequence[str]]:
+def _below(path: Path, within: Path, *, argument: str, variable: str) -> tuple[Path, tuple[str, ...]]:
     for root in (within, within.resolve()):
         if path.is_relative_to(root):
             return within.resolve(), path.relative_to(root).parts

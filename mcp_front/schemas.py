@@ -76,6 +76,7 @@ def flag(description: str, *, default: bool = False) -> Schema:
 
 
 TEXTS: Schema = array(TEXT)
+ADDRESS: Schema = text("@user@domain or short name")
 ATTACHMENTS: Schema = array(record(filename=TEXT, size=WHOLE))
 NOTICE: dict[str, Schema] = {"notice": TEXT}
 """The framing statement, first in structured content that holds anything foreign."""

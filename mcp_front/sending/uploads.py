@@ -16,6 +16,7 @@ from typing import Any, Self
 from fmsg.errors import BadInput
 from fmsg.transfer import check_filename, file_form
 from mcp_front.files import open_file
+from mcp_front.unbroken import unbroken
 
 CHUNK_BYTES = 256 * 1024
 """Read from a file at a time: few enough hops between threads, little enough memory."""
@@ -92,24 +93,20 @@ def take_uploads(given: Sequence[Mapping[str, Any]], *, within: Path | None) -> 
 
 
 def _take(item: Mapping[str, Any], *, argument: str, within: Path | None) -> Upload:
-    data, path = item.get("data_base64"), item.get("path")
+    data: str | None = item.get("data_base64")
+    path: str | None = item.get("path")
     if (data is None) == (path is None):
         raise BadInput(f"{argument}: needs its content once: data_base64" + (" or path." if within else "."))
-    filename = item.get("filename") or (os.path.basename(path) if path is not None else None)
-    if filename is None:
-        raise BadInput(f"{argument}.filename: is missing.")
+    filename = item.get("filename") or os.path.basename(path or "")
     _check_name(filename, argument=f"{argument}.filename")
     content_type = item.get("content_type") or mimetypes.guess_type(filename)[0] or "application/octet-stream"
     _check_type(filename, content_type, argument=argument)
-    if data is not None:
-        return Upload(filename, content_type, strict_base64(data, argument=f"{argument}.data_base64"))
+    if path is None:
+        return Upload(filename, content_type, strict_base64(data or "", argument=f"{argument}.data_base64"))
+    argument = f"{argument}.path"
     if within is None:
-        raise BadInput(
-            f"{argument}.path: {UPLOAD_VARIABLE} is not set, so no file may be sent by path. Use data_base64."
-        )
-    return Upload(
-        filename, content_type, open_file(path, within=within, argument=f"{argument}.path", variable=UPLOAD_VARIABLE)
-    )
+        raise BadInput(f"{argument}: {UPLOAD_VARIABLE} is not set, so no file may be sent by path. Use data_base64.")
+    return Upload(filename, content_type, open_file(path, within=within, argument=argument, variable=UPLOAD_VARIABLE))
 
 
 def _check_name(filename: str, *, argument: str) -> None:
@@ -148,6 +145,6 @@ def _canonical(text: str, data: bytes) -> bool:
 
 async def _chunks(fd: int) -> AsyncIterator[bytes]:
     position = 0
-    while chunk := await asyncio.to_thread(os.pread, fd, CHUNK_BYTES, position):
+    while chunk := await unbroken(asyncio.to_thread(os.pread, fd, CHUNK_BYTES, position)):
         position += len(chunk)
         yield chunk

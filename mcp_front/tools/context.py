@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from mcp_front.caller import Caller
 
 if TYPE_CHECKING:
-    from ledger.port import Store
     from fmsg.directory import Directory
+    from ledger.port import Store
     from mcp_front.settings import FrontSettings
     from mcp_front.waiting.wait import Waiting
 

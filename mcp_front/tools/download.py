@@ -1,0 +1,179 @@
+"""``download_attachment``: the bytes inline up to a cap, or into a file in the stdio profile (FMSG-007, Downloads)."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+from urllib.parse import quote
+
+import mcp_types
+
+from fmsg.reference import format_reference, parse_reference
+from fmsg.transfer import Download
+from mcp_front import schemas
+from mcp_front.bodies import decoded
+from mcp_front.failures import ToolFailure
+from mcp_front.framing import STATEMENT, Report, quoted, visible
+from mcp_front.render import shown_size, text_like
+from mcp_front.tools.context import ToolContext
+from mcp_front.tools.saving import Target
+from mcp_front.tools.tool import Block, Tool, ToolResult, define
+
+INLINE_BYTES = 1024 * 1024
+"""Given inline unless the caller allows more: base64 of it is what hosts still take into a conversation."""
+MOST_INLINE_BYTES = 32 * 1024 * 1024
+"""Held in memory, several times over, by a process that serves others too."""
+
+SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""Types that models see; other images go as resources."""
+
+UNKNOWN_TYPE = "application/octet-stream"
+
+
+async def _download_attachment(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+    message_id = parse_reference(arguments["id"])
+    save_to = arguments.get("save_to")
+    filename = await _stored_name(context, message_id, arguments["filename"])
+    if save_to is None:
+        most = arguments.get("max_inline_bytes", INLINE_BYTES)
+        async with context.caller.api.attachment(message_id, filename) as download:
+            data = await _inline(download, most, transport=context.caller.transport)
+        return _shown(message_id, filename, _type_of(filename, download), data)
+    with closing(Target(save_to, within=context.settings.download_dir)) as target:
+        async with context.caller.api.attachment(message_id, filename) as download:
+            size = await target.write(download)
+        return _saved(message_id, filename, _type_of(filename, download), size, target.path)
+
+
+async def _stored_name(context: ToolContext, message_id: int, filename: str) -> str:
+    """The name as the host has it: results show ``<U+202E>`` for what would not show, and a caller gives that back."""
+    if "<U+" not in filename:
+        return filename
+    message = await context.caller.api.message(message_id)
+    names = [info.filename for info in message.attachments or ()]
+    if filename in names:
+        return filename
+    return next((name for name in names if visible(name) == filename), filename)
+
+
+async def _inline(download: Download, most_bytes: int, *, transport: str) -> bytes:
+    size = download.size
+    chunks: list[bytes] = []
+    held = 0
+    if size is None or size <= most_bytes:
+        async for chunk in download.chunks:
+            held += len(chunk)
+            if held > most_bytes:
+                break
+            chunks.append(chunk)
+        else:
+            return b"".join(chunks)
+    ways = f"Pass a larger max_inline_bytes (at most {MOST_INLINE_BYTES})"
+    raise ToolFailure(
+        "refused_here",
+        f"The attachment is {f'{size} bytes' if size is not None else 'larger'}, max_inline_bytes is {most_bytes}.",
+        next_step=f"{ways} or save_to." if transport == "stdio" else f"{ways}.",
+        size=size,
+    )
+
+
+def _type_of(filename: str, download: Download) -> str:
+    """Hosts store every attachment as ``application/octet-stream``: then the name tells."""
+    stated = download.content_type.partition(";")[0].strip().lower()
+    if stated and stated != UNKNOWN_TYPE:
+        return stated
+    return mimetypes.guess_type(filename)[0] or UNKNOWN_TYPE
+
+
+def _shown(message_id: int, filename: str, content_type: str, data: bytes) -> ToolResult:
+    report = Report()
+    report.cite(f"Attachment {quoted(filename)} of message {message_id}: {content_type}, {shown_size(len(data))}.")
+    blocks: tuple[Block, ...] = ()
+    fields = _fields(message_id, filename, content_type, len(data), saved_to=None)
+    text = _as_text(content_type, data)
+    if text is not None:
+        report.fence(text)
+        fields["text"] = text
+    elif content_type in SHOWN_IMAGES:
+        blocks = (mcp_types.ImageContent(type="image", data=base64.b64encode(data).decode(), mime_type=content_type),)
+    else:
+        blocks = (
+            mcp_types.EmbeddedResource(
+                type="resource",
+                resource=mcp_types.BlobResourceContents(
+                    uri=f"fmsg://message/{message_id}/attachment/{quote(filename, safe='')}",
+                    mime_type=content_type,
+                    blob=base64.b64encode(data).decode(),
+                ),
+            ),
+        )
+    return ToolResult(structured=fields, text=report.text(), blocks=blocks)
+
+
+def _as_text(content_type: str, data: bytes) -> str | None:
+    """The attachment as text, if it is some: of a text-like type and valid UTF-8."""
+    if not text_like(content_type):
+        return None
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return None
+    return decoded(data, more=False)
+
+
+def _saved(message_id: int, filename: str, content_type: str, size: int, path: str) -> ToolResult:
+    report = Report()
+    report.cite(
+        f"Saved attachment {quoted(filename)} of message {message_id} ({content_type}, {shown_size(size)}) to {path}."
+    )
+    return ToolResult(structured=_fields(message_id, filename, content_type, size, saved_to=path), text=report.text())
+
+
+def _fields(message_id: int, filename: str, content_type: str, size: int, *, saved_to: str | None) -> dict[str, Any]:
+    return {
+        "notice": STATEMENT,
+        "id": format_reference(message_id),
+        "filename": visible(filename),
+        "size": size,
+        "content_type": visible(content_type),
+        "saved_to": saved_to,
+    }
+
+
+_GIVES = schemas.result(
+    schemas.NOTICE | {"text": schemas.TEXT},
+    id=schemas.TEXT,
+    filename=schemas.TEXT,
+    size=schemas.WHOLE,
+    content_type=schemas.TEXT,
+    saved_to=schemas.TEXT_OR_NULL,
+)
+_INLINE: dict[str, schemas.Schema] = {
+    "id": schemas.reference("Message"),
+    "filename": schemas.text("As its attachments list it", minLength=1),
+    "max_inline_bytes": schemas.whole("Refuse to inline more", default=INLINE_BYTES, least=0, most=MOST_INLINE_BYTES),
+}
+
+DOWNLOAD_ATTACHMENT = Tool(
+    definition=define(
+        "download_attachment",
+        "An attachment's content: text as text, images as images, the rest as an embedded resource.",
+        takes=schemas.closed(("id", "filename"), **_INLINE),
+        gives=_GIVES,
+        reads=True,
+    ),
+    over_stdio=define(
+        "download_attachment",
+        "An attachment's content: text as text, images as images, the rest as an embedded resource. Or save_to writes "
+        "it to a new file.",
+        takes=schemas.closed(
+            ("id", "filename"), **_INLINE, save_to=schemas.text("Absolute path of a new file", minLength=1)
+        ),
+        gives=_GIVES,
+        reads=False,
+    ),
+    run=_download_attachment,
+)
