@@ -97,6 +97,8 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Between progress notifications of a held wait, where the client asked for them."""
     known_callers: int = 50_000
     """API keys whose exchange is remembered (by keyed hash); beyond it the least recently used is exchanged anew."""
+    recheck_s: float = 900.0
+    """A key whose caller made the host serve nothing for so long is exchanged anew before it is believed again."""
     refused_s: float = 10.0
     """A key the host refused is refused by us for so long without asking again."""
     refused_keys: int = 10_000
