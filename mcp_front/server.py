@@ -1,0 +1,240 @@
+"""The MCP server object: what the SDK calls, in both eras of the protocol and over both transports.
+
+One boundary for exceptions: what a handler lets through would show its text to clients.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import mcp_types as types
+from mcp.server.caching import CacheHint
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+from mcp_front.failures import ToolFailure, failure_of, failure_result
+from mcp_front.holding import Holding, TooManyWaits
+from mcp_front.toolbox import Profile, Toolbox
+from mcp_front.tools.context import Progress, ToolContext
+
+log = logging.getLogger(__name__)
+audit = logging.getLogger("mcp_front.audit")
+"""One line per tool call: who (caller key), what, how it ended, how long it took. Never arguments or contents."""
+
+Ctx = ServerRequestContext[Any, Any]
+Params = TypeVar("Params")
+Result = TypeVar("Result")
+
+NAME = "fmsg-mcpd"
+LIST_TTL_MS = 300_000
+"""Lists change with a deploy only, and a client that holds an old one meets at most an unknown argument."""
+
+LISTS = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list"})
+"""Methods whose results are the same for everybody: made once per protocol version."""
+
+
+class Requests(Protocol):
+    """What the server has to know of a request; each transport has its own."""
+
+    async def context(self, ctx: Ctx, progress: Progress | None) -> ToolContext:
+        """Who the request acts as, and what it is served with. Raises `ToolFailure` or `fmsg.errors.FmsgError`."""
+        ...
+
+    def address(self, ctx: Ctx) -> str | None:
+        """The caller's address, where it is known without asking."""
+        ...
+
+    def name(self, ctx: Ctx) -> str:
+        """The request's id in logs."""
+        ...
+
+
+def build_server(
+    toolbox: Toolbox,
+    requests: Requests,
+    *,
+    profile: Profile,
+    holding: Holding,
+    version: str,
+    listen: Callable[[Ctx, types.SubscriptionsListenRequestParams], Awaitable[types.SubscriptionsListenResult]] | None,
+) -> Server[Any]:
+    """The server of one process, for every session and request of it."""
+    tools = toolbox.tools(profile)
+    schemas: dict[str, Mapping[str, Any]] = {tool.name: tool.input_schema for tool in tools}
+
+    async def list_tools(ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        _first_page(params)
+        return types.ListToolsResult(tools=list(tools))
+
+    async def list_resources(ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        _first_page(params)
+        return types.ListResourcesResult(resources=list(toolbox.resources()))
+
+    async def list_templates(
+        ctx: Ctx, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        _first_page(params)
+        return types.ListResourceTemplatesResult(resource_templates=list(toolbox.templates()))
+
+    async def list_prompts(ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        _first_page(params)
+        return types.ListPromptsResult(prompts=list(toolbox.prompts()))
+
+    async def call_tool(ctx: Ctx, params: types.CallToolRequestParams) -> types.CallToolResult:
+        if params.name not in schemas:
+            raise MCPError(types.INVALID_PARAMS, "Unknown tool. tools/list names the tools there are.")
+        started_s = time.monotonic()
+        caller, outcome = "-", "cancelled"
+        try:
+            context = await requests.context(ctx, _progress(ctx))
+            caller = context.caller.key
+            if toolbox.holds(params.name):
+                with holding.held(context.caller.key):
+                    result = await toolbox.call_tool(context, params.name, params.arguments)
+            else:
+                result = await toolbox.call_tool(context, params.name, params.arguments)
+            outcome = "error" if result.is_error else "ok"
+        except TooManyWaits as over:
+            outcome = "over_budget"
+            result = failure_result(ToolFailure("refused_here", str(over), next_step=""))
+        except MCPError:
+            outcome = "error"
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary
+            outcome = "error"
+            result = failure_result(_known_or_logged(error, params.name))
+        finally:
+            audit.info(
+                "tool call",
+                extra={
+                    "action": "tool_call",
+                    "caller": caller,
+                    "tool": params.name,
+                    "outcome": outcome,
+                    "duration_s": round(time.monotonic() - started_s, 4),
+                    "request_id": requests.name(ctx),
+                },
+            )
+        return result
+
+    async def read_resource(ctx: Ctx, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        return await toolbox.read_resource(await requests.context(ctx, _progress(ctx)), str(params.uri))
+
+    async def get_prompt(ctx: Ctx, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        return await toolbox.get_prompt(await requests.context(ctx, _progress(ctx)), params.name, params.arguments)
+
+    async def complete(ctx: Ctx, params: types.CompleteRequestParams) -> types.CompleteResult:
+        return await toolbox.complete(await requests.context(ctx, None), params)
+
+    server: Server[Any] = Server(
+        NAME,
+        version=version,
+        title="fmsg",
+        get_tool_input_schema=schemas.get,
+        cache_hints={
+            "tools/list": CacheHint(LIST_TTL_MS, "public"),
+            "resources/list": CacheHint(LIST_TTL_MS, "public"),
+            "resources/templates/list": CacheHint(LIST_TTL_MS, "public"),
+            "prompts/list": CacheHint(LIST_TTL_MS, "public"),
+        },
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=_guarded(read_resource),
+        on_list_prompts=list_prompts,
+        on_get_prompt=_guarded(get_prompt),
+        on_completion=_guarded(complete),
+        on_subscriptions_listen=None if listen is None else _guarded(listen),
+    )
+    # The SDK's tracing middleware costs 55 µs a request and traces nothing unless somebody installs an exporter.
+    server.middleware[:] = [_Prepared(toolbox, requests)]
+    return server
+
+
+class _Prepared:
+    """Answers lists from what was made once, and puts the caller's own instructions into the beginning of a session."""
+
+    def __init__(self, toolbox: Toolbox, requests: Requests) -> None:
+        self._toolbox = toolbox
+        self._requests = requests
+        self._lists: dict[tuple[str, str], dict[str, Any]] = {}
+
+    async def __call__(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
+        method = ctx.method
+        if method in LISTS and ctx.request_id is not None and _plain(ctx.params):
+            known = self._lists.get((method, ctx.protocol_version))
+            if known is None:
+                known = self._lists[method, ctx.protocol_version] = _wire(await call_next(ctx))
+            return known
+        result = await call_next(ctx)
+        if method in ("initialize", "server/discover"):
+            instructions = self._toolbox.instructions(self._requests.address(ctx))
+            if instructions is not None:
+                return {**_wire(result), "instructions": instructions}
+        return result
+
+
+def _plain(params: Mapping[str, Any] | None) -> bool:
+    """Whether a list is asked for with nothing but metadata."""
+    return not params or params.keys() <= {"_meta"}
+
+
+def _wire(result: HandlerResult) -> dict[str, Any]:
+    if not isinstance(result, dict):
+        raise TypeError(f"the SDK's chain gave {type(result).__name__} where it gives the wire form")
+    return result
+
+
+def _first_page(params: types.PaginatedRequestParams | None) -> None:
+    if params is not None and params.cursor is not None:
+        raise MCPError(types.INVALID_PARAMS, "Unknown cursor: there is one page. Ask for it without a cursor.")
+
+
+def _progress(ctx: Ctx) -> Progress | None:
+    """The way to report progress, where the client asked for it."""
+    if ctx.meta is None or ctx.meta.get("progress_token") is None:
+        return None
+    return ctx.session.report_progress
+
+
+def _guarded(
+    handler: Callable[[Ctx, Params], Awaitable[Result]],
+) -> Callable[[Ctx, Params], Awaitable[Result]]:
+    """The boundary of a handler whose failures are protocol errors."""
+
+    async def guarded(ctx: Ctx, params: Params) -> Result:
+        try:
+            return await handler(ctx, params)
+        except MCPError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary
+            failed = _known_or_logged(error, ctx.method)
+        raise _protocol_error(failed)
+
+    return guarded
+
+
+def _protocol_error(failure: ToolFailure) -> MCPError:
+    """A failure as text in a protocol error: the same words as in a tool result."""
+    told = failure_result(failure)
+    text = "\n".join(block.text for block in _texts(told.content))
+    asked_wrongly = failure.kind in ("bad_argument", "host_refused", "refused_here")
+    return MCPError(types.INVALID_PARAMS if asked_wrongly else types.INTERNAL_ERROR, text)
+
+
+def _texts(blocks: Sequence[types.ContentBlock]) -> list[types.TextContent]:
+    return [block for block in blocks if isinstance(block, types.TextContent)]
+
+
+def _known_or_logged(error: Exception, what: str) -> ToolFailure:
+    if isinstance(error, TooManyWaits):
+        return ToolFailure("refused_here", str(error), next_step="")
+    failure = failure_of(error)
+    if failure.kind == "internal":
+        log.error("request failed", exc_info=error, extra={"action": "request_failed", "method": what})
+    return failure
