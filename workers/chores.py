@@ -1,0 +1,133 @@
+"""Chores: drafts that a failed send left behind, and sends whose outcome nobody knows.
+
+Both end the same way. What was sent is let be; what is still a draft is deleted, which no later send survives; what is
+gone is gone. A chore waits for its caller's next request where there is no token now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import msgspec
+
+from fmsg.errors import Conflict, CredentialMissing, FmsgError, Forbidden, NotFound, Unauthorized
+from fmsg.message import Message
+from ledger.port import Chore, Chores, LedgerError
+from telemetry.metrics import CHORES, JOBS
+from workers.callers import Callers
+from workers.queue import TryLater
+from workers.settings import WorkerSettings
+
+log = logging.getLogger(__name__)
+
+KINDS = ("delete_draft", "settle_send")
+
+FIRST_DELAY_S = 60.0
+MAX_DELAY_S = 3600.0
+"""Between the attempts at one chore, doubling: a caller without a token comes back in minutes or tomorrow."""
+
+Outcome = Literal["sent", "deleted", "gone"]
+
+
+class DraftApi(Protocol):
+    """What chores need of `fmsg.webapi.WebApi`."""
+
+    async def message(self, message_id: int) -> Message:
+        """One message."""
+        ...
+
+    async def delete_draft(self, message_id: int) -> None:
+        """Delete a draft."""
+        ...
+
+
+class ChoreHands:
+    """Does the chores that are due."""
+
+    def __init__(
+        self,
+        chores: Chores,
+        callers: Callers,
+        *,
+        settings: WorkerSettings,
+        clock: Callable[[], float] = time.time,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._chores = chores
+        self._callers = callers
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng or random.Random()
+
+    async def run(self) -> str:
+        """Do what is due, some at a time. Raises `TryLater` where the store is in trouble."""
+        due = await self._chores.due(self._settings.chores_at_once)
+        CHORES.set(await self._chores.depth())
+        turns = asyncio.Semaphore(self._settings.concurrency)
+        trouble: list[LedgerError] = []
+
+        async def one(chore: Chore) -> None:
+            async with turns:
+                if trouble:
+                    return
+                try:
+                    JOBS.labels(chore.kind if chore.kind in KINDS else "unknown", await self._do(chore)).inc()
+                except LedgerError as error:
+                    trouble.append(error)
+
+        async with asyncio.TaskGroup() as group:
+            for chore in due:
+                group.create_task(one(chore))
+        if trouble:
+            raise TryLater(str(trouble[0]))
+        return "done" if due else "idle"
+
+    async def _do(self, chore: Chore) -> str:
+        """One chore; a word for the outcome. It is put off before it is begun, so that a crash loses nothing."""
+        if chore.kind not in KINDS:
+            log.warning("unknown chore dropped", extra={"action": "chore_unknown", "chore": chore.kind})
+            await self._chores.done(chore)
+            return "dropped"
+        delay_s = min(MAX_DELAY_S, FIRST_DELAY_S * 2 ** min(chore.attempts, 16)) * self._rng.uniform(0.75, 1.25)
+        await self._chores.add(
+            msgspec.structs.replace(chore, due_s=self._clock() + delay_s, attempts=chore.attempts + 1)
+        )
+        standing = await self._callers.find(chore.caller)
+        if standing is None:
+            return "no_token"
+        try:
+            outcome: str = await clear_away(standing.api, chore.message_id)
+        except Forbidden as error:
+            # Never to be retried: the caller may not even look at it.
+            outcome = "refused"
+            log.warning("chore refused: %s", error, extra={"action": "chore_refused", "chore": chore.kind})
+        except (Unauthorized, CredentialMissing):
+            return "no_token"
+        except FmsgError as error:
+            log.info("chore put off: %s", error, extra={"action": "chore_put_off", "chore": chore.kind})
+            return "put_off"
+        for kind in KINDS:
+            await self._chores.done(msgspec.structs.replace(chore, kind=kind))
+        return outcome
+
+
+async def clear_away(api: DraftApi, message_id: int) -> Outcome:
+    """Delete a message if it is still a draft; what had become of it. Raises `fmsg.errors.FmsgError`."""
+    try:
+        if not (await api.message(message_id)).is_draft:
+            return "sent"
+        try:
+            await api.delete_draft(message_id)
+        except (Forbidden, Conflict):
+            # Sent in between? Hosts refuse to delete what was sent (FMSG-003).
+            if (await api.message(message_id)).is_draft:
+                raise
+            return "sent"
+    except NotFound:
+        return "gone"
+    return "deleted"
