@@ -6,22 +6,27 @@ import random
 
 from daemon.settings import DaemonSettings
 
+BURST_SHARE = 0.2
+"""Part of a second's moments that may be used at once; the rest flows evenly. So a single caller never waits, and even
+the second after a pause does not see more than the whole."""
+
 
 class TokenBucket:
-    """Gives out moments: at most ``per_s`` a second on average, at most ``burst`` at once.
+    """Gives out moments, at most ``per_s`` (or one, if that is more) in any second.
 
     ``now_s`` is any clock that does not go back.
     """
 
-    def __init__(self, per_s: float, *, burst: float) -> None:
-        self._per_s = per_s
-        self._burst = max(1.0, burst)
+    def __init__(self, per_s: float) -> None:
+        self._per_s = self._burst = 0.0
+        self.set_rate(per_s)
         self._level = self._burst
         self._at_s = float("-inf")
 
     def set_rate(self, per_s: float) -> None:
         """Another rate from now on; moments given out already stay."""
-        self._per_s = per_s
+        self._per_s = per_s * (1.0 - BURST_SHARE)
+        self._burst = max(1.0, per_s * BURST_SHARE)
 
     def reserve(self, now_s: float) -> float:
         """Take one; the seconds to wait until it may be used."""
@@ -29,10 +34,10 @@ class TokenBucket:
         self._level -= 1.0
         return max(0.0, -self._level / self._per_s)
 
-    def ready(self, now_s: float) -> int:
-        """How many could be used at once."""
+    def ready(self, now_s: float, *, within_s: float = 0.0) -> int:
+        """How many could be used within so many seconds."""
         self._refill(now_s)
-        return max(0, int(self._level))
+        return max(0, int(self._level + within_s * self._per_s))
 
     def _refill(self, now_s: float) -> None:
         if now_s > self._at_s:

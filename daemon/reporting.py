@@ -1,0 +1,79 @@
+"""What the daemon says of its feeds: one writer, the latest word only, and nothing about callers that are not ours."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+
+from daemon.feed import PASSING
+from daemon.heart import Heart
+from daemon.holding import Holding
+from ledger.arrival import CallerKey
+from ledger.port import Activations, LedgerError
+
+log = logging.getLogger(__name__)
+
+TOGETHER = 32
+"""Reports written at the same time: after a host's restart every feed has something to say."""
+
+AGAIN_S = 1.0
+"""Pause, on average, after the store took no report."""
+
+
+class Reporter:
+    """Writes the reports of feeds that changed."""
+
+    def __init__(
+        self,
+        activations: Activations,
+        holdings: Mapping[CallerKey, Holding],
+        heart: Heart,
+        *,
+        clock: Callable[[], float],
+        rng: random.Random,
+    ) -> None:
+        self._activations = activations
+        self._holdings = holdings
+        self._heart = heart
+        self._clock = clock
+        self._rng = rng
+        self._changed: dict[CallerKey, None] = {}
+        self._some = asyncio.Event()
+
+    def changed(self, caller: CallerKey) -> None:
+        """A feed may have something to say; what it is is decided when it is written."""
+        self._changed[caller] = None
+        self._some.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._some.wait()
+            await self._heart.sure()
+            batch = list(self._changed)[:TOGETHER]
+            for caller in batch:
+                del self._changed[caller]
+            if not self._changed:
+                self._some.clear()
+            written = await asyncio.gather(*(self._write(caller) for caller in batch))
+            if not all(written):
+                await asyncio.sleep(AGAIN_S * self._rng.uniform(0.5, 1.5))
+
+    async def _write(self, caller: CallerKey) -> bool:
+        holding = self._holdings.get(caller)
+        if holding is None or not holding.owned:
+            return True
+        report = holding.runner.report(self._heart.id)
+        if not report.live and (
+            self._clock() < holding.quiet_until_s or (holding.runner.state in PASSING and not holding.said_live)
+        ):
+            return True
+        try:
+            await self._activations.report(caller, report)
+        except LedgerError:
+            self.changed(caller)
+            return False
+        holding.said_live = report.live
+        return True
