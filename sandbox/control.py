@@ -115,10 +115,10 @@ class Control:
             important=important,
             no_reply=no_reply,
             terminal=terminal,
-            time_s=core.state.stamp() if time_s is None else time_s,
+            time_s=core.state.stamp(after=parent) if time_s is None else time_s,
         )
         record.sha256 = message_hash(record)
-        arrive(core, record, {fold(recipient.addr): DELIVERED for recipient in record.to})
+        arrive(core, record, {fold(address): DELIVERED for address in to if core.is_local(address)})
         return record.id
 
     def deliver_each(self, from_: str, to: Sequence[str], *, topic: str = "", body: str = "") -> list[int]:

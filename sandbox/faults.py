@@ -70,7 +70,7 @@ class Faults:
         self._lost_answers[route] += times
 
     def release(self) -> None:
-        """Let everything go that hangs."""
+        """Let everything go that hangs or is held back."""
         self.released.set()
         self.released = asyncio.Event()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from email.utils import formatdate
 from functools import lru_cache
 
@@ -122,11 +123,9 @@ async def hang(request: web.Request) -> None:
     """Wait until the client goes away or the host lets go what hangs."""
     released = request.app[CORE].faults.released
     while request.transport is not None and not request.transport.is_closing():
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(released.wait(), _LOOK_S)
-        except TimeoutError:
-            continue
-        return
+            return
 
 
 def _cut(request: web.Request) -> web.StreamResponse:

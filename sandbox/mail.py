@@ -177,7 +177,8 @@ def publish(core: Core, record: Record) -> None:
     """Make a stored draft a message and tell its local recipients, without delivering it elsewhere."""
     core.courier.refuse_here(record, record.recipients())
     core.lead(record)
-    core.state.publish(record, core.state.stamp())
+    parent = core.state.messages.get(record.pid) if record.pid is not None else None
+    core.state.publish(record, core.state.stamp(after=parent))
     core.announce("new_msg", record, [item.addr for item in record.recipients() if record.reaches(item)])
 
 
@@ -211,7 +212,7 @@ def add_recipients(core: Core, caller: str, record: Record, fields: Mapping[str,
         core.courier.refuse_here(record, batch.to)
     record.add_to.append(batch)
     if record.sha256 is not None:
-        batch.time_s = core.state.stamp()
+        batch.time_s = core.state.stamp(after=record)
         batch.sha256 = batch_hash(record.sha256, batch)
     core.state.index(record)
     core.state.save(record)

@@ -94,7 +94,7 @@ def _send(core: Core, caller: str, subject: Record, emoji: str, others: list[str
         terminal=True,
         reaction=emoji,
     )
-    core.state.publish(record, core.state.stamp())
+    core.state.publish(record, core.state.stamp(after=subject))
     record_reaction(core, record)
     core.courier.dispatch(record)
     return record

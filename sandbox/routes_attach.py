@@ -94,10 +94,10 @@ async def _bytes(part: BodyPartReader, core: Core) -> bytes:
 
 
 def filename_in(disposition: str) -> str:
-    r"""The file name as the client gave it, backslashes before other characters than ``"`` and ``\`` kept."""
+    r"""The file name as the client gave it: percent signs are kept, and backslashes but before ``"`` and ``\``."""
     if (found := _EXTENDED.search(disposition)) is not None:
         return unquote(found[1])
     if (found := _QUOTED.search(disposition)) is not None:
-        return unquote(_ESCAPED.sub(r"\1", found[1])) if "%22" in found[1] else _ESCAPED.sub(r"\1", found[1])
+        return _ESCAPED.sub(r"\1", found[1])
     found = _BARE.search(disposition)
     return found[1] if found is not None else ""

@@ -81,9 +81,13 @@ class State:
         self._reserved_id = min(self._next_id + _ID_BLOCK, MAX_ID)
         self.journal.save_fact("next_id", str(self._reserved_id + 1))
 
-    def stamp(self) -> float:
-        """The time now, POSIX seconds with microseconds, later than every stamp before."""
-        self._last_stamp_s = max(round(self._clock(), 6), round(self._last_stamp_s + 1e-6, 6))
+    def stamp(self, *, after: Record | None = None) -> float:
+        """The time now, POSIX seconds with microseconds, later than every stamp before and than the message ``after``.
+
+        A message is never dated before what it is built on, whatever the clocks of two hosts say.
+        """
+        past_s = max(self._last_stamp_s, (after.time_s or 0.0) if after is not None else 0.0)
+        self._last_stamp_s = max(round(self._clock(), 6), round(past_s + 1e-6, 6))
         return self._last_stamp_s
 
     def mailbox(self, address: str) -> Mailbox:
@@ -125,9 +129,10 @@ class State:
         self.messages[record.id] = record
         _insert(self.mailbox(record.from_).sent, record.id)
         for recipient in record.recipients():
-            if not record.reaches(recipient):
-                continue
             mailbox = self.mailbox(recipient.addr)
+            if not record.reaches(recipient):
+                _remove(mailbox.shown, record.id)
+                continue
             _insert(mailbox.shown, record.id)
             if not record.is_draft:
                 _insert(mailbox.received, record.id)

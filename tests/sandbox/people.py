@@ -136,6 +136,11 @@ class Person:
         async with self.session.post(f"{self.url}/_sandbox/{name}", json=arguments) as response:
             return Answer(response.status, await response.read(), dict(response.headers))
 
+    async def asked(self, route: str) -> None:
+        """Wait until the host got a request of the route; asks something else meanwhile, as others do."""
+        while not self.host.control.stats()["requests"].get(route):
+            await self.get("/sent")
+
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[Ears]:
         """An open socket."""
