@@ -110,7 +110,9 @@ async def ensure_begun(
     Raises `fmsg.errors.FmsgError` and `LedgerUnavailable`; then nothing has begun.
     """
     state = await ledger.state(caller)
-    return await _begin(api, ledger, caller, address, seed_limit=seed_limit) if state is None else state
+    if state is None:
+        state, _ = await _begin(api, ledger, caller, address, seed_limit=seed_limit)
+    return state
 
 
 async def catch_up(
@@ -214,11 +216,13 @@ class _Walk:
 
 
 async def _fresh(api: ListApi, ledger: Ledger, caller: CallerKey, address: str, *, seed_limit: int) -> CaughtUp:
-    state = await _begin(api, ledger, caller, address, seed_limit=seed_limit)
-    return CaughtUp(new=(), pages=1, complete=True, found_late=(), state=state, began=True)
+    state, host_time_s = await _begin(api, ledger, caller, address, seed_limit=seed_limit)
+    return CaughtUp(new=(), pages=1, complete=True, found_late=(), state=state, began=True, host_time_s=host_time_s)
 
 
-async def _begin(api: ListApi, ledger: Ledger, caller: CallerKey, address: str, *, seed_limit: int) -> LedgerState:
+async def _begin(
+    api: ListApi, ledger: Ledger, caller: CallerKey, address: str, *, seed_limit: int
+) -> tuple[LedgerState, float | None]:
     page = await api.list_received(limit=min(FULL_PAGE, seed_limit + SPARE_FOR_DRAFTS))
     listed = [seen_from(message, address=address, root=0) for message in page.messages if not message.is_draft]
     lineage = Lineage(listed)
@@ -226,7 +230,7 @@ async def _begin(api: ListApi, ledger: Ledger, caller: CallerKey, address: str, 
         await learn_from_sent(api, lineage)
     rooted = [lineage.apply(seen) for seen in listed]
     newest = sorted(rooted, key=lambda seen: seen.id)[-seed_limit:] if seed_limit else []
-    return await ledger.begin(caller, in_order(newest), baseline_of(page, address=address))
+    return await ledger.begin(caller, in_order(newest), baseline_of(page, address=address)), page.host_time_s
 
 
 def in_order(seen: Iterable[Seen]) -> list[Seen]:

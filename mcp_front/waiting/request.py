@@ -74,7 +74,7 @@ class WaitSettings(msgspec.Struct, frozen=True, kw_only=True):
     feed_cache_s: float = 2.0
     """How long the last word on a caller's feed and on the daemons is believed."""
     poll_s: float = 3.0
-    """Between looks at the host's list while no feed is live: a person's patience, and 20 requests a minute per caller."""
+    """Between looks at the host's list while no feed is live: 20 requests a minute for one caller."""
     poll_max_s: float = 30.0
     """The same while the host fails: it doubles up to here."""
     reread_s: float = 17.5
