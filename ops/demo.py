@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import msgspec
 
 from ledger.embedded import EmbeddedRedis
@@ -18,6 +17,7 @@ from ledger.seal import SealKeys
 from ops.agent import ToolFailed, over_http
 from ops.interop import Interop, StepFailed
 from ops.processes import Child, ChildFailed
+from ops.sandbox_control import SandboxControl
 
 DOMAINS = ("here.test", "there.test")
 PEOPLE = ("@alice@here.test", "@bob@there.test")
@@ -40,16 +40,6 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     children: dict[str, Child]
     redis: EmbeddedRedis
     sides: tuple[Side, Side]
-
-
-async def make_person(control_url: str, address: str) -> str:
-    """Create an address with a key at a sandbox host; returns the key."""
-    async with aiohttp.ClientSession() as session:
-        async with session.post(f"{control_url}/addresses", json={"address": address}) as answer:
-            answer.raise_for_status()
-        async with session.post(f"{control_url}/keys", json={"address": address}) as answer:
-            answer.raise_for_status()
-            return str((await answer.json())["key"])
 
 
 @contextlib.asynccontextmanager
@@ -80,7 +70,7 @@ async def running_house(log_dir: Path, *, redis: EmbeddedRedis | None = None) ->
             }
             daemon = await start(f"daemon-{prefix}", "daemon", **env)
             front = await start(f"front-{prefix}", "front", "--port", "0", **env)
-            key = await make_person(host["control"], address)
+            key = await SandboxControl(host["control"]).make_person(address)
             await daemon.announcement("daemon")
             mcp_url = (await front.announcement("mcp_url"))[0]["mcp_url"]
             sides.append(

@@ -1,0 +1,97 @@
+"""`telemetry.logs`: one line an event, and no credential in any of them, whoever wrote it."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+from telemetry import logs
+
+KEY = "fmsgk_" + "ab12cd34_" + "q+W/x9Zk3mPp0s8Vd7Tt6Rr5Yy4Uu3Ii2Oo1=="
+"""Has everything that standard base64 allows."""
+
+
+@pytest.fixture(autouse=True)
+def root_logger_restored() -> Iterator[None]:
+    """Leave the process's logging as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(False)
+
+
+def configured(log_format: logs.LogFormat, level: str = "info") -> io.StringIO:
+    """Logs of a test, in a string."""
+    stream = io.StringIO()
+    logs.configure(log_format=log_format, level=level, role="test", stream=stream)
+    return stream
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    """The JSON lines written."""
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_has_its_action_and_what_came_with_it() -> None:
+    """Logs are searched by action, not by sentence."""
+    stream = configured("json")
+    logging.getLogger("daemon.run_feed").info("opened", extra={"action": "socket_open", "caller": "c1", "delay_s": 1.5})
+    (line,) = lines(stream)
+    assert line["action"] == "socket_open"
+    assert line["caller"] == "c1"
+    assert line["delay_s"] == 1.5
+    assert line["event"] == "opened"
+    assert line["level"] == "info"
+    assert line["role"] == "test"
+    assert str(line["timestamp"]).endswith("Z")
+
+
+def test_every_line_has_an_action_even_a_librarys() -> None:
+    """What others log is filed under their name."""
+    stream = configured("json")
+    logging.getLogger("aiohttp.client").warning("odd answer")
+    assert lines(stream)[0]["action"] == "client"
+
+
+@pytest.mark.parametrize("log_format", ["json", "human"])
+def test_a_key_is_scrubbed_wherever_it_hides(log_format: logs.LogFormat) -> None:
+    """In the sentence, its arguments, the extras at any depth, and a traceback."""
+    stream = configured(log_format)
+    log = logging.getLogger("anywhere")
+    log.info("sent %s", KEY, extra={"action": "a", "headers": {"Authorization": [f"Bearer {KEY}"]}})
+    log.info(KEY, extra={"action": "b", "thing": Exception(KEY)})
+    try:
+        raise RuntimeError(f"refused {KEY}")
+    except RuntimeError:
+        log.exception("failed", extra={"action": "c"})
+    text = stream.getvalue()
+    assert "q+W/x9Zk" not in text
+    assert "Oo1==" not in text
+    assert "refused" in text
+    assert "Traceback" in text
+
+
+def test_a_warning_is_a_line_like_any_other() -> None:
+    """Python's own warnings cannot print a credential around the logs."""
+    stream = configured("json")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(True)
+        warnings.warn(f"odd {KEY}", stacklevel=1)
+    assert "q+W/x9Zk" not in stream.getvalue()
+    assert lines(stream)[0]["level"] == "warning"
+
+
+def test_the_level_holds() -> None:
+    """Below it nothing is written."""
+    stream = configured("json", level="warning")
+    logging.getLogger("x").info("quiet")
+    logging.getLogger("x").warning("loud", extra={"action": "x"})
+    assert [line["event"] for line in lines(stream)] == ["loud"]
