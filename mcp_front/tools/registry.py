@@ -13,14 +13,37 @@ from mcp.shared.exceptions import MCPError
 
 from fmsg.redact import scrub
 from mcp_front.failures import failure_of, failure_result
+from mcp_front.schemas import told
 from mcp_front.tools import arguments as checked
 from mcp_front.tools.context import ToolContext
+from mcp_front.tools.download import DOWNLOAD_ATTACHMENT
+from mcp_front.tools.identity import RESOLVE_ADDRESS, WHOAMI
+from mcp_front.tools.lists import LIST_MESSAGES, LIST_SENT
+from mcp_front.tools.people import ADD_RECIPIENTS, DELIVERY_STATUS, REACT
+from mcp_front.tools.read import GET_MESSAGE, GET_THREAD, MARK_READ
+from mcp_front.tools.send import REPLY, SEND_MESSAGE
 from mcp_front.tools.tool import Tool, ToolResult
+from mcp_front.tools.wait import WAIT_FOR_MESSAGE
 from telemetry import metrics
 
 log = logging.getLogger(__name__)
 
-_ALL: tuple[Tool, ...] = ()
+_ALL: tuple[Tool, ...] = (
+    WHOAMI,
+    WAIT_FOR_MESSAGE,
+    LIST_MESSAGES,
+    GET_MESSAGE,
+    GET_THREAD,
+    SEND_MESSAGE,
+    REPLY,
+    REACT,
+    ADD_RECIPIENTS,
+    MARK_READ,
+    LIST_SENT,
+    DELIVERY_STATUS,
+    DOWNLOAD_ATTACHMENT,
+    RESOLVE_ADDRESS,
+)
 
 TOOLS: Mapping[str, Tool] = {tool.definition.name: tool for tool in _ALL}
 """Every tool, in the order ``tools/list`` gives them."""
@@ -33,7 +56,10 @@ _VALIDATORS: dict[tuple[str, str], Validator] = {}
 
 def tool_definitions(transport: Literal["stdio", "http"]) -> list[mcp_types.Tool]:
     """The tools as clients of a deployment profile see them; complete without any configuration."""
-    return [tool.definition_for(transport) for tool in TOOLS.values()]
+    return [
+        definition.model_copy(update={"output_schema": told(definition.output_schema or {})})
+        for definition in (tool.definition_for(transport) for tool in TOOLS.values())
+    ]
 
 
 async def call_tool(context: ToolContext, name: str, arguments: Mapping[str, Any] | None) -> mcp_types.CallToolResult:

@@ -52,7 +52,7 @@ def define(
     """A definition with its annotations (FMSG-007, Annotations).
 
     ``reads``: changes nothing. ``destructive``: what it does cannot be undone. ``repeatable``: doing it twice is as
-    doing it once. ``open_world``: it meets the fmsg host.
+    doing it once. ``open_world``: it meets the fmsg host. Hints that say what MCP takes for granted are left out.
     """
     return mcp_types.Tool(
         name=name,
@@ -62,7 +62,7 @@ def define(
         annotations=mcp_types.ToolAnnotations(
             read_only_hint=reads,
             destructive_hint=None if reads else destructive,
-            idempotent_hint=None if reads else repeatable,
-            open_world_hint=open_world,
+            idempotent_hint=True if repeatable else None,
+            open_world_hint=None if open_world else False,
         ),
     )

@@ -1,0 +1,140 @@
+"""The messages of a wait's batch, fetched as the caller who asks, in as few requests as there can be.
+
+One message: one request. Several: one page of the host's list, which has the newest, and the rest singly. A body that
+does not fit into a list entry is fetched too, the topic of a thread once per process, a thread where it is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from fmsg.errors import Forbidden, NotFound
+from fmsg.message import Message
+from ledger.arrival import Arrival
+from mcp_front.bodies import NO_TEXT, BodyText, body_text
+from mcp_front.caller import Caller
+from mcp_front.lineage import Lineage, lineage
+from mcp_front.render import Fields, message_item
+from mcp_front.together import together
+from mcp_front.topics import TOPICS
+
+BODY_BYTES = 32_768
+"""Of one body; get_message gives more."""
+BUDGET_BYTES = 262_144
+"""Of all bodies of a batch: what a model can take in at once. What does not fit comes with the next call."""
+ITEM_BYTES = 600
+"""Counted for a message besides its body."""
+PAGE_HEADROOM = 10
+"""Asked of the list above the batch: what arrived meanwhile stands on top of it."""
+HOST_PAGE = 100
+
+READABLE_DELAYS_S = (0.2, 0.4, 0.8, 1.6)
+"""A message can be announced an instant before it is readable (FMSG-003, WebSocket, 4)."""
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    """A message of the batch; ``message`` is None where the host does not give it (any more)."""
+
+    arrival: Arrival
+    message: Message | None
+    body: BodyText
+
+    def item(self) -> Fields:
+        """The message item with its body; of an unreadable one, what the ledger knows."""
+        if self.message is None:
+            arrival = self.arrival
+            stub = Message(
+                id=arrival.id,
+                pid=arrival.pid,
+                from_=arrival.from_,
+                no_reply=arrival.no_reply,
+                terminal=arrival.terminal,
+                time=arrival.sent_at_s,
+            )
+            return message_item(stub) | {"body": None, "body_truncated": False, "unreadable": True}
+        return message_item(self.message, with_preview=False) | {
+            "body": self.body.text,
+            "body_truncated": self.body.truncated,
+        }
+
+
+class Batch:
+    """Fetches for one wait. What it has fetched it keeps, should the wait ask again with another batch."""
+
+    def __init__(self, caller: Caller, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._caller = caller
+        self._sleep = sleep
+        self._got: dict[int, Fetched] = {}
+
+    async def fit(self, arrivals: Sequence[Arrival]) -> int:
+        """Fetch the batch; how many of its messages, from the first on, one result takes. At least one."""
+        await self._fetch([arrival for arrival in arrivals if arrival.id not in self._got])
+        used_bytes = 0
+        for count, arrival in enumerate(arrivals):
+            text = self._got[arrival.id].body.text or ""
+            used_bytes += ITEM_BYTES + len(text.encode())
+            if used_bytes > BUDGET_BYTES and count:
+                return count
+        return len(arrivals)
+
+    def fetched(self, arrivals: Sequence[Arrival]) -> list[Fetched]:
+        """The messages of a batch that `fit` has seen, in order."""
+        return [self._got[arrival.id] for arrival in arrivals]
+
+    async def topic(self, root_id: int) -> str:
+        """The thread's topic: from a root in the batch, from memory, else from the host; empty where it shows none."""
+        root = self._got.get(root_id)
+        if root is not None and root.message is not None:
+            TOPICS.put(self._caller.key, root_id, root.message.topic or "")
+        known = TOPICS.get(self._caller.key, root_id)
+        if known is None:
+            try:
+                known = (await self._caller.api.message(root_id)).topic or ""
+            except (NotFound, Forbidden):
+                known = ""
+            TOPICS.put(self._caller.key, root_id, known)
+        return known
+
+    async def thread(self, message_id: int) -> Lineage | None:
+        """The lineage of a message of the batch; None where the host does not give it."""
+        try:
+            found = await lineage(self._caller.api, message_id)
+        except (NotFound, Forbidden):
+            return None
+        if found.complete:
+            TOPICS.put(self._caller.key, found.root_id, found.messages[0].topic or "")
+        return found
+
+    async def _fetch(self, arrivals: Sequence[Arrival]) -> None:
+        messages: dict[int, Message] = {}
+        if len(arrivals) > 1:
+            limit = min(HOST_PAGE, len(arrivals) + PAGE_HEADROOM)
+            page = await self._caller.api.list_received(limit=limit)
+            messages = {message.id: message for message in page.messages if not message.is_draft}
+
+        async def one(arrival: Arrival) -> Fetched:
+            message = messages.get(arrival.id)
+            if message is None:
+                message = await self._readable(arrival.id)
+            if message is None:
+                return Fetched(arrival=arrival, message=None, body=NO_TEXT)
+            body = await body_text(self._caller.api, message, max_bytes=BODY_BYTES)
+            return Fetched(arrival=arrival, message=message, body=body)
+
+        for fetched in await together(one, arrivals):
+            self._got[fetched.arrival.id] = fetched
+
+    async def _readable(self, message_id: int) -> Message | None:
+        for delay_s in (*READABLE_DELAYS_S, None):
+            try:
+                message = await self._caller.api.message(message_id)
+            except NotFound:
+                message = None
+            if message is not None and not message.is_draft:
+                return message
+            if delay_s is not None:
+                await self._sleep(delay_s)
+        return None
