@@ -1,0 +1,73 @@
+"""Deadlines of thousands of things on one timer: what the event loop would need a timer each for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+SLACK_S = 0.05
+"""What falls due so soon after is done at the same time: at most 20 wake-ups a second, however many entries."""
+AT_ONCE = 250
+"""Entries handled before the loop gets its turn: at 20 µs each, 5 ms in which nobody else is served."""
+
+
+class Entry(Protocol):
+    """Something with a deadline."""
+
+    def due(self) -> None:
+        """The deadline has come; the entry is on no list any more. Must not block or raise."""
+        ...
+
+
+class Wheel:
+    """Entries by the delay they wait for. All entries of one delay fall due in the order they came."""
+
+    def __init__(self, *, now: Callable[[], float], call_at: Callable[..., asyncio.TimerHandle]) -> None:
+        """``now`` and ``call_at`` are an event loop's ``time`` and ``call_at``."""
+        self._now = now
+        self._call_at = call_at
+        self._lists: dict[float, OrderedDict[Entry, float]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lists.values()))
+
+    def add(self, entry: Entry, delay_s: float) -> None:
+        """Have ``entry.due()`` called after the delay. There are few different delays."""
+        entries = self._lists.get(delay_s)
+        if entries is None:
+            entries = self._lists[delay_s] = OrderedDict()
+        entries[entry] = due_s = self._now() + delay_s
+        entries.move_to_end(entry)
+        if self._timer is None or due_s < self._timer.when():
+            self._arm(due_s)
+
+    def forget(self, entry: Entry, delay_s: float) -> None:
+        """Take an entry off the list of a delay, if it is there."""
+        entries = self._lists.get(delay_s)
+        if entries is not None:
+            entries.pop(entry, None)
+
+    def _arm(self, due_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._call_at(due_s, self._turn)
+
+    def _turn(self) -> None:
+        self._timer = None
+        until_s = self._now() + SLACK_S
+        left = AT_ONCE
+        for entries in self._lists.values():
+            while entries and left:
+                entry, due_s = next(iter(entries.items()))
+                if due_s > until_s:
+                    break
+                del entries[entry]
+                left -= 1
+                entry.due()
+        heads = [next(iter(entries.values())) for entries in self._lists.values() if entries]
+        if heads:
+            # Those left over from this turn are overdue: the loop takes them up after what else is ready.
+            self._arm(min(heads))
