@@ -30,8 +30,8 @@ REPLAN_S = 0.02
 """The least rest: callers that come together are planned together."""
 
 IDLE_AT_ONCE = 500
-"""Callers looked at in one scan that may be idle: while a feed is live, requests do not ring, and it takes a look at the
-activation to know. The rest comes with the next scan."""
+"""Callers that may be idle looked at in one scan: while a feed is live, requests do not ring, and only a look at its
+activation tells. The rest comes with the next scan."""
 
 LEAVE_WITHIN_S = 5.0
 """How long a daemon that ends tries to say so in the store. Without it, others notice when its heartbeat expires."""

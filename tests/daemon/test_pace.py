@@ -9,32 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.pace import SPREAD, ReconcilePace, TokenBucket
+from daemon.pace import BURST_SHARE, SPREAD, ReconcilePace, TokenBucket
 from daemon.settings import DaemonSettings
 
 
 def test_a_burst_goes_at_once_and_the_rest_at_the_rate() -> None:
-    bucket = TokenBucket(10.0, burst=3)
-    assert [bucket.reserve(100.0) for _ in range(6)] == pytest.approx([0.0, 0.0, 0.0, 0.1, 0.2, 0.3])
+    bucket = TokenBucket(10.0)
+    assert [bucket.reserve(100.0) for _ in range(5)] == pytest.approx([0.0, 0.0, 0.125, 0.25, 0.375])
     assert bucket.ready(100.0) == 0
-    assert bucket.ready(100.5) == 2
-    assert bucket.ready(1000.0) == 3, "idle time is not saved up beyond the burst"
+    assert bucket.ready(100.5) == 1
+    assert bucket.ready(1000.0) == 2, "idle time is not saved up beyond the burst"
 
 
 def test_another_rate_holds_from_now_on() -> None:
-    bucket = TokenBucket(10.0, burst=1)
+    bucket = TokenBucket(5.0)
     bucket.reserve(0.0)
     bucket.set_rate(2.0)
-    assert bucket.reserve(0.0) == pytest.approx(0.5)
+    assert bucket.reserve(0.0) == pytest.approx(1 / 1.6)
 
 
 @given(
     st.lists(st.floats(0.0, 3.0), min_size=1, max_size=200),
     st.floats(0.5, 50.0),
-    st.integers(1, 20),
 )
-def test_no_second_sees_more_than_the_burst_and_the_rate(steps: list[float], per_s: float, burst: int) -> None:
-    bucket = TokenBucket(per_s, burst=burst)
+def test_no_second_sees_more_than_the_rate(steps: list[float], per_s: float) -> None:
+    bucket = TokenBucket(per_s)
     now_s = 0.0
     used: list[float] = []
     for step in steps:
@@ -43,7 +42,7 @@ def test_no_second_sees_more_than_the_burst_and_the_rate(steps: list[float], per
     used.sort()
     for start, first in enumerate(used):
         within = sum(1 for moment in used[start:] if moment < first + 1.0)
-        assert within <= burst + per_s + 1e-6 + 1
+        assert within <= max(1.0, BURST_SHARE * per_s) + per_s * (1 - BURST_SHARE) + 1e-6
 
 
 def pace(**settings: Any) -> ReconcilePace:

@@ -1,0 +1,237 @@
+"""A host, a store, daemons and callers in one process, and a bell that rings whenever anything observable happens."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from daemon.daemon import Daemon
+from daemon.settings import DaemonSettings
+from fmsg.http import Deadlines, HostHttp
+from fmsg.tokens import AccessToken, KeyTokens
+from ledger.arrival import Arrival, CallerKey, caller_key
+from ledger.limits import LedgerLimits
+from ledger.port import FeedReport, Store
+from sandbox.host import SandboxHost, serve
+
+WITHIN_S = 10.0
+"""The longest wait for anything a test expects; reached only when it fails."""
+
+TTL_S = 0.6
+"""Of heartbeats in tests."""
+
+QUICK = {
+    "heartbeat_s": 0.1,
+    "heartbeat_ttl_s": TTL_S,
+    "scan_s": 0.2,
+    "connects_per_s": 1000.0,
+    "backoff_base_s": 0.02,
+    "backoff_cap_s": 0.05,
+    "ask_s": 0.1,
+    "poll_s": 0.05,
+    "reconcile_s": 0.1,
+    "reconcile_quiet_s": 0.2,
+    "reconcile_reconnected_s": 0.1,
+    "reconcile_alarmed_s": 0.1,
+    "lost_grace_s": 0.1,
+    "handover_round_s": 0.02,
+    "pull_settle_s": 0.1,
+    "pull_report_s": 0.5,
+    "missing_grace_s": 5.0,
+    "drain_s": 5.0,
+}
+"""Settings that make everything happen within a test."""
+
+LIMITS = LedgerLimits(heartbeat_ttl_s=TTL_S)
+
+
+def quick(**changes: Any) -> DaemonSettings:
+    """Settings for a test."""
+    return DaemonSettings(**{**QUICK, **changes})
+
+
+class Bell:
+    """Wakes a test whenever something happened that it may wait for."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def ring(self) -> None:
+        """Something happened."""
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def on(self, thing: Any, *names: str) -> None:
+        """Ring after each call of these methods of an object."""
+        for name in names:
+            setattr(thing, name, self._ringing(getattr(thing, name)))
+
+    def _ringing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        if asyncio.iscoroutinefunction(method):
+
+            @functools.wraps(method)
+            async def after(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return await method(*args, **kwargs)
+                finally:
+                    self.ring()
+
+            return after
+
+        @functools.wraps(method)
+        def at_once(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return method(*args, **kwargs)
+            finally:
+                self.ring()
+
+        return at_once
+
+    async def until(self, check: Callable[[], bool | Awaitable[bool]], *, within_s: float = WITHIN_S) -> None:
+        """Return once the check holds; it is made after each ring."""
+        async with asyncio.timeout(within_s):
+            while True:
+                waiting = asyncio.get_running_loop().create_future()
+                self._waiting.add(waiting)
+                try:
+                    holds = check()
+                    if holds if isinstance(holds, bool) else await holds:
+                        return
+                    await waiting
+                finally:
+                    self._waiting.discard(waiting)
+
+
+class Agent:
+    """A caller: an address with a key, and what its ledger and feed say."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.address = f"@{name}@{world.host.domain}"
+        self.api_key = world.host.control.create_key(self.address)
+        self.key: CallerKey = caller_key(world.http.api_url, self.address)
+        self.token: AccessToken | None = None
+
+    async def ask(self, *, token: bool = True) -> None:
+        """What a request does: leave a token (a new one each time), mark the caller active."""
+        if token:
+            self.token = await KeyTokens(self.world.http, self.api_key).token()
+        await self.world.store.activations.activate(
+            self.key,
+            address=self.address,
+            api_url=self.world.http.api_url,
+            token=self.token.value if token and self.token else None,
+            token_expires_at_s=self.token.expires_at_s if token and self.token else 0.0,
+        )
+
+    async def report(self) -> FeedReport | None:
+        """The last report of its feed."""
+        return await self.world.store.activations.feed(self.key)
+
+    async def until(self, state: str, *, daemon: Daemon | None = None) -> FeedReport:
+        """Wait until its feed reports the state."""
+        found: list[FeedReport] = []
+
+        async def reached() -> bool:
+            report = await self.report()
+            if report is None or report.state != state or (daemon is not None and report.daemon != daemon.id):
+                return False
+            found.append(report)
+            return True
+
+        await self.world.bell.until(reached)
+        return found[-1]
+
+    async def entries(self) -> list[Arrival]:
+        """Everything in its ledger."""
+        if await self.world.store.ledger.state(self.key) is None:
+            return []
+        return list((await self.world.store.ledger.read(self.key, 0, 10_000)).entries)
+
+    async def until_ids(self, *ids: int) -> list[Arrival]:
+        """Wait until its ledger holds exactly these ids, in any order; the entries."""
+
+        async def there() -> bool:
+            return sorted(entry.id for entry in await self.entries()) == sorted(ids)
+
+        await self.world.bell.until(there)
+        return await self.entries()
+
+    @property
+    def sockets(self) -> int:
+        """Its open sockets at the host."""
+        return len(self.world.host.core.listener.ears(self.address))
+
+    async def until_sockets(self, count: int) -> None:
+        """Wait until the host counts so many sockets of it."""
+        await self.world.bell.until(lambda: self.sockets == count)
+
+
+class Running:
+    """A daemon that runs."""
+
+    def __init__(self, daemon: Daemon, task: asyncio.Task[None], stop: asyncio.Event) -> None:
+        self.daemon = daemon
+        self.task = task
+        self.stop = stop
+
+    async def drain(self) -> None:
+        """Stop it properly."""
+        self.stop.set()
+        await self.task
+
+
+class World:
+    """Everything a test of the daemon needs."""
+
+    def __init__(self, host: SandboxHost, http: HostHttp, store: Store, stack: AsyncExitStack) -> None:
+        self.host = host
+        self.http = http
+        self.store = store
+        self.bell = Bell()
+        self.bell.on(store.ledger, "append", "begin", "set_roots", "forget")
+        self.bell.on(store.activations, "report", "retire", "activate", "get")
+        self.bell.on(store.fleet, "take", "release", "beat", "leave")
+        self.bell.on(host.core.listener, "add", "remove")
+        self._stack = stack
+
+    async def agent(self, name: str, *, ask: bool = True) -> Agent:
+        """A caller; ``ask``: it has asked already."""
+        agent = Agent(self, name)
+        if ask:
+            await agent.ask()
+        return agent
+
+    async def daemon(self, name: str = "daemon", **settings: Any) -> Running:
+        """A daemon that runs until the end of the test."""
+        daemon = Daemon(self.store, self.http, name=name, settings=quick(**settings), rng=random.Random(name))
+        stop = asyncio.Event()
+        task = asyncio.create_task(daemon.run(stop))  # ended by _end
+        running = Running(daemon, task, stop)
+        self._stack.push_async_callback(self._end, running)
+        await daemon.ready.wait()
+        return running
+
+    def deliver(self, to: Agent, *, body: str = "hello", pid: int | None = None, sender: str = "@bob@far.test") -> int:
+        """A message arrives from another host; its id."""
+        return self.host.control.deliver(sender, [to.address], body=body, pid=pid)
+
+    @staticmethod
+    async def _end(running: Running) -> None:
+        running.task.cancel()
+        await asyncio.wait([running.task])
+
+
+@asynccontextmanager
+async def world_of(store: Store) -> AsyncIterator[World]:
+    """A world around a store."""
+    host = SandboxHost("host.test")
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(serve(host))
+        http = await stack.enter_async_context(HostHttp(url, deadlines=Deadlines(connect_s=2.0, answer_s=5.0)))
+        yield World(host, http, store, stack)
