@@ -1,0 +1,169 @@
+"""``get_message``, ``get_thread`` and ``mark_read`` against sandbox hosts."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_front.framing import STATEMENT
+from tests.mcp_front.agents import Agent, World
+
+MAX_ID = 2**63 - 1
+
+
+async def test_a_message_comes_with_its_headers_and_body(ann: Agent, bob: Agent) -> None:
+    await ann.send(bob, "Thursday at noon?", topic="Lunch?")
+    item = await bob.newest()
+    got = await bob.call("get_message", id=item["id"])
+    assert got["message"]["topic"] == "Lunch?"
+    assert got["message"]["from"] == ann.address
+    assert got["message"]["to"] == [bob.address]
+    assert got["message"]["read"] is False
+    assert got["body"] == "Thursday at noon?"
+    assert got["body_truncated"] is False
+    assert got.text.startswith(STATEMENT)
+    assert "Thursday at noon?" in got.text
+
+
+async def test_get_message_marks_nothing_as_read(ann: Agent, bob: Agent) -> None:
+    await ann.send(bob)
+    item = await bob.newest()
+    await bob.call("get_message", id=item["id"])
+    assert (await bob.newest())["read"] is False
+
+
+@pytest.mark.parametrize("most", [0, 1, 5, 767, 768, 4000, 5999, 6000])
+async def test_a_long_body_is_cut_between_characters_and_says_so(ann: Agent, bob: Agent, most: int) -> None:
+    body = "ä€😀" * 666 + "abcdef"  # 9 bytes a group, 6000 in all
+    await ann.send(bob, body)
+    item = await bob.newest()
+    got = await bob.call("get_message", id=item["id"], max_body_bytes=most)
+    assert body.startswith(got["body"])
+    assert most - 3 <= len(got["body"].encode()) <= most
+    assert got["body_truncated"] is (most < 6000)
+    assert ("max_body_bytes" in got.text) is (most < 6000)
+
+
+async def test_a_body_that_is_no_text_is_null(world: World, ann: Agent) -> None:
+    message_id = world.here.deliver("@x@there.test", [ann.address], data=b"\x89PNG", type_="image/png")
+    got = await ann.call("get_message", id=str(message_id))
+    assert got["body"] is None
+    assert got["body_truncated"] is False
+    assert got["message"]["preview"] == ""
+
+
+async def test_a_text_body_that_is_not_utf_8_is_shown_as_far_as_it_is(world: World, ann: Agent) -> None:
+    message_id = world.here.deliver("@x@there.test", [ann.address], data=b"caf\xe9!")
+    assert (await ann.call("get_message", id=str(message_id)))["body"] == "caf\ufffd!"
+
+
+@pytest.mark.parametrize("type_", ["application/json", "application/ld+json; charset=utf-8", "TEXT/HTML"])
+async def test_json_and_text_types_are_text_like(world: World, ann: Agent, type_: str) -> None:
+    message_id = world.here.deliver("@x@there.test", [ann.address], body="{}", type_=type_)
+    assert (await ann.call("get_message", id=str(message_id)))["body"] == "{}"
+
+
+async def test_the_largest_id_goes_through_unharmed(world: World, ann: Agent) -> None:
+    world.here.set_next_id(MAX_ID)
+    message_id = world.here.deliver("@x@there.test", [ann.address], topic="Large", body="body")
+    assert message_id == MAX_ID
+    got = await ann.call("get_message", id=str(MAX_ID))
+    assert got["message"]["id"] == str(MAX_ID)
+    thread = await ann.call("get_thread", id=str(MAX_ID))
+    assert thread["root_id"] == thread["trigger_id"] == thread["reply_target_id"] == str(MAX_ID)
+    assert (await ann.call("mark_read", ids=[str(MAX_ID)]))["marked"] == [str(MAX_ID)]
+
+
+async def test_an_unknown_message_is_an_error_with_the_hosts_words(ann: Agent) -> None:
+    got = await ann.call("get_message", id="4711")
+    assert got.error["status"] == 404
+    assert got.error["host_text"] in got.text
+    assert "Next:" in got.text
+
+
+async def test_somebody_elses_message_is_an_error_with_the_hosts_words(ann: Agent, bob: Agent, cat: Agent) -> None:
+    message_id = await ann.send(bob)
+    got = await cat.call("get_message", id=message_id)
+    assert got.error["status"] == 403
+    assert got.error["host_text"] == "access denied"
+
+
+async def test_a_thread_has_its_messages_root_first(ann: Agent, bob: Agent) -> None:
+    root_id = await ann.send(bob, "Thursday?", topic="Lunch")
+    got = (await bob.newest())["id"]
+    await bob.call("reply", id=got, body="Friday!")
+    answer = (await ann.newest())["id"]
+    thread = await ann.call("get_thread", id=answer)
+    assert thread["root_id"] == root_id
+    assert thread["trigger_id"] == thread["reply_target_id"] == answer
+    assert thread["complete"] is True
+    assert thread["terminal"] is False
+    assert thread["participants"] == [bob.address]
+    assert [message["body"] for message in thread["messages"]] == ["Thursday?", "Friday!"]
+    assert [message["pid"] for message in thread["messages"]] == [None, root_id]
+    assert thread["messages"][0]["topic"] == "Lunch"
+    assert all(message["sha256"] for message in thread["messages"])
+    assert thread.text.index("Thursday?") < thread.text.index("Friday!")
+
+
+async def test_a_thread_on_an_older_host_is_walked(older_world: World) -> None:
+    ann, bob = older_world.agent("ann"), older_world.agent("bob", "there.test")
+    root_id = await ann.send(bob, "one")
+    await bob.call("reply", id=(await bob.newest())["id"], body="two")
+    answer = (await ann.newest())["id"]
+    thread = await ann.call("get_thread", id=answer)
+    assert thread["root_id"] == root_id
+    assert thread["complete"] is True
+    assert [message["body"] for message in thread["messages"]] == ["one", "two"]
+
+
+async def test_an_invisible_ancestor_makes_a_thread_incomplete(world: World, ann: Agent, cat: Agent) -> None:
+    dan = world.agent("dan")
+    root_id = await ann.send(cat, "between us")
+    await cat.call("reply", id=(await cat.newest())["id"], body="tell them", recipients=[ann.address, dan.address])
+    thread = await dan.call("get_thread", id=(await dan.newest())["id"])
+    assert thread["complete"] is False
+    assert [message["visible"] for message in thread["messages"]] == [False, True]
+    assert thread["messages"][0]["body"] is None
+    assert thread["root_id"] == root_id
+    assert "between us" not in str(thread.fields) + thread.text
+
+
+async def test_a_long_thread_shows_the_root_and_the_newest_and_says_what_is_missing(ann: Agent, cat: Agent) -> None:
+    last = await ann.send(cat, "message 0", topic="Long")
+    for number in range(1, 8):
+        last = str((await ann.call("reply", id=last, body=f"message {number}"))["id"])
+    thread = await ann.call("get_thread", id=last, max_messages=3)
+    assert [message["body"] for message in thread["messages"]] == ["message 0", "message 6", "message 7"]
+    assert thread["complete"] is False
+    assert "5 messages" in thread.text
+    only = await ann.call("get_thread", id=last, max_messages=1)
+    assert [message["body"] for message in only["messages"]] == ["message 7"]
+
+
+async def test_bodies_of_a_thread_are_cut_where_asked(ann: Agent, cat: Agent) -> None:
+    message_id = await ann.send(cat, "x" * 100)
+    thread = await ann.call("get_thread", id=message_id, max_body_bytes=10)
+    assert thread["messages"][0]["body"] == "x" * 10
+    assert thread["messages"][0]["body_truncated"] is True
+
+
+async def test_a_terminal_message_has_no_reply_target(world: World, ann: Agent) -> None:
+    message_id = world.here.deliver("@x@there.test", [ann.address], body="the end", terminal=True)
+    thread = await ann.call("get_thread", id=str(message_id))
+    assert thread["terminal"] is True
+    assert thread["reply_target_id"] is None
+    assert "terminal" in thread.text
+
+
+async def test_mark_read_marks_what_it_can_and_says_why_not(ann: Agent, bob: Agent) -> None:
+    await ann.send(bob)
+    message_id = (await bob.newest())["id"]
+    got = await bob.call("mark_read", ids=[message_id, "4711", message_id])
+    assert got["marked"] == [message_id]
+    assert [failure["id"] for failure in got["failed"]] == ["4711"]
+    assert got["failed"][0]["reason"] in got.text
+    assert (await bob.newest())["read"] is True
+
+
+async def test_mark_read_of_nothing_but_unknown_messages_fails(bob: Agent) -> None:
+    assert (await bob.call("mark_read", ids=["4711"])).error["status"] == 404
