@@ -62,6 +62,8 @@ class Control:
     def expire_tokens(self, address: str | None = None) -> None:
         """Take the tokens issued so far as expired."""
         self.core.accounts.expire_tokens(address)
+        if not self.core.switches.sockets_outlive_tokens:
+            self.drop_sockets(address, close_frame=True)
 
     def set_token_life(self, life_s: float) -> None:
         """Life of the tokens issued from now on."""

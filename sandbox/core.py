@@ -99,11 +99,13 @@ class Core:
             return True
         if record.id in self.unlisted or (record.is_draft and not self.switches.drafts_shown):
             return False
-        return record.is_participant(folded)
+        return record.is_participant(folded) and folded not in record.refused()
 
     def announce(self, kind: str, record: Record, to: list[str]) -> None:
-        """Tell those of ``to`` who live here."""
-        self.listener.notify(kind, record.id, [address for address in to if self.is_local(address)])
+        """Tell those of ``to`` who live here and were not refused."""
+        refused = record.refused()
+        local = [address for address in to if self.is_local(address) and fold(address) not in refused]
+        self.listener.notify(kind, record.id, local)
 
     def lead(self, record: Record) -> None:
         """Where the switches say so, keep the message unreadable for a while although its event goes out now."""

@@ -234,9 +234,9 @@ def arrive(core: Core, record: Record, codes: dict[str, int]) -> None:
     core.state.save(record)
     # Recipients added while it was a draft carry the message's own time and are told of it like the others.
     late = [item for batch in record.add_to if batch.time_s != record.time_s for item in batch.to]
-    first = [item for item in record.recipients() if item not in late and record.reaches(item)]
+    first = [item for item in record.recipients() if item not in late]
     core.announce("new_msg", record, [item.addr for item in first])
-    core.announce("recipients_added", record, [item.addr for item in late if record.reaches(item)])
+    core.announce("recipients_added", record, [item.addr for item in late])
 
 
 def record_reaction(core: Core, reaction: Record) -> None:

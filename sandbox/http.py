@@ -97,7 +97,8 @@ async def _strike(request: web.Request, route: str) -> web.StreamResponse | None
     faults = request.app[CORE].faults
     delay_s = faults.delay_s(route)
     if delay_s > 0:
-        await asyncio.sleep(delay_s)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(faults.released.wait(), delay_s)
     if faults.hangs(route):
         await hang(request)
         return _cut(request)

@@ -179,7 +179,7 @@ def publish(core: Core, record: Record) -> None:
     core.lead(record)
     parent = core.state.messages.get(record.pid) if record.pid is not None else None
     core.state.publish(record, core.state.stamp(after=parent))
-    core.announce("new_msg", record, [item.addr for item in record.recipients() if record.reaches(item)])
+    core.announce("new_msg", record, [item.addr for item in record.recipients()])
 
 
 def _check_takers(core: Core, record: Record) -> None:

@@ -113,6 +113,14 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Whether the recipient gets, or may still get, the message: not refused."""
         return recipient.code is None or recipient.code < 0
 
+    def refused(self) -> set[str]:
+        """The folded addresses of those who were refused and take part in no other way."""
+        refused: set[str] = set()
+        others = {fold(self.from_)}
+        for recipient in self.recipients():
+            (others if self.reaches(recipient) else refused).add(fold(recipient.addr))
+        return refused - others
+
     def is_primary(self, folded: str) -> bool:
         """Whether the address is the sender or in ``to``."""
         return fold(self.from_) == folded or any(fold(recipient.addr) == folded for recipient in self.to)

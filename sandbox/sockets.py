@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -12,6 +13,10 @@ from sandbox.http import CALLER, CLAIMS, core_of
 
 if TYPE_CHECKING:
     from sandbox.core import Core
+
+
+_CLOSE_WAIT_S = 1.0
+"""How long a closed socket waits for the client's close frame: a sandbox stops quickly."""
 
 
 class Socket:
@@ -30,7 +35,9 @@ class Socket:
         self._closer: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._life_at_s = self._loop.time()
-        self._timer = self._loop.call_later(core.switches.ping_s, self._ping)
+        self._ping_at_s = self._life_at_s + core.switches.ping_s
+        self._pinging: asyncio.Task[None] | None = None
+        self._timer = self._loop.call_at(self._ping_at_s, self._look)
         self._expiry: asyncio.TimerHandle | None = None
         if not core.switches.sockets_outlive_tokens:
             self._expiry = self._loop.call_later(max(0.0, request[CLAIMS].exp - core.clock()), self.close)
@@ -66,7 +73,9 @@ class Socket:
             self._closer = self._loop.create_task(self._close(code))
 
     async def _close(self, code: int) -> None:
-        await self._ws.close(code=code)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2 * _CLOSE_WAIT_S):
+                await self._ws.close(code=code, drain=False)
         if self._transport is not None and self._transport.get_write_buffer_size() > 0:
             self._transport.abort()  # The client does not read: what it has not taken by now it never gets.
 
@@ -94,20 +103,22 @@ class Socket:
             self._timer.cancel()
             if self._expiry is not None:
                 self._expiry.cancel()
-            if self._writer is not None:
-                self._writer.cancel()
+            for task in (self._writer, self._pinging):
+                if task is not None:
+                    task.cancel()
             if self._closer is not None:
                 await asyncio.wait({self._closer})
 
-    def _ping(self) -> None:
-        switches = self._core.switches
-        silent_s = self._loop.time() - self._life_at_s
-        if silent_s >= switches.pong_wait_s:
+    def _look(self) -> None:
+        switches, now_s = self._core.switches, self._loop.time()
+        if now_s >= self._life_at_s + switches.pong_wait_s:
             self.drop()
             return
-        self._pinging = self._loop.create_task(self._send_ping())
-        next_s = min(switches.ping_s, max(0.01, switches.pong_wait_s - silent_s))
-        self._timer = self._loop.call_later(next_s, self._ping)
+        if now_s >= self._ping_at_s:
+            self._ping_at_s = now_s + switches.ping_s
+            # `run` cancels it with the socket.
+            self._pinging = self._loop.create_task(self._send_ping())
+        self._timer = self._loop.call_at(min(self._ping_at_s, self._life_at_s + switches.pong_wait_s), self._look)
 
     async def _send_ping(self) -> None:
         try:
@@ -128,7 +139,3 @@ async def events(request: web.Request) -> web.StreamResponse:
     core.listener.add(socket.address, socket)
     await socket.run()
     return ws
-
-
-_CLOSE_WAIT_S = 1.0
-"""How long a closed socket waits for the client's close frame: a sandbox stops quickly."""

@@ -72,6 +72,7 @@ async def test_a_recipient_may_refuse_by_code(alice: Person, bob: Person, carol:
             pass
     assert codes(await alice.message(number)) == [(102, False), (101, False), (200, True)]
     assert await bob.ids() == []
+    assert (await bob.get(f"/{number}")).status == 404
     assert await carol.ids() == []
 
 

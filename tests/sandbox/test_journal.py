@@ -15,6 +15,7 @@ async def test_a_host_goes_on_with_its_messages_keys_and_tokens(town: Town, tmp_
     path = tmp_path / "a.sqlite"
     await town.host(store=path, federated=False)
     alice, bob = await town.person("@alice@a.test"), await town.person("@bob@a.test")
+    dora = await town.person("@dora@a.test")
     root = await alice.send(bob.address, topic="T")
     reply = await bob.send(alice.address, pid=root)
     await bob.post(f"/{root}/read")
@@ -27,13 +28,13 @@ async def test_a_host_goes_on_with_its_messages_keys_and_tokens(town: Town, tmp_
     before = await bob.message(root)
 
     await town.host(store=path, federated=False)
-    bob.url = alice.url = town.urls["a.test"]
+    bob.url = alice.url = dora.url = town.urls["a.test"]
     assert await bob.message(root) == before
     assert await alice.ids() == [reply]
     assert (await alice.get(f"/{draft}/attach/a.txt")).body == b"xyz"
     assert (await alice.get(f"/{deleted}")).status == 404
     assert (await bob.sign_in()).status == 200
-    dora = await town.person("@dora@a.test")
+    assert (await dora.sign_in()).status == 200
     answer = await dora.send(alice.address, pid=batch["sha256"])
     assert answer > deleted
     assert (await alice.message(answer))["time"] > before["time"]

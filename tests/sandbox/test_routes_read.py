@@ -263,9 +263,9 @@ async def test_a_thread_shows_binary_bodies_and_attachments_as_downloads(alice: 
 
 
 async def test_an_ancestor_one_may_not_see(town: Town, alice: Person, bob: Person) -> None:
-    root = await alice.send(bob.address)
-    reply = await bob.send(alice.address, "@dora@a.test", pid=root)
     dora = await town.person("@dora@a.test")
+    root = await alice.send(bob.address)
+    reply = await bob.send(alice.address, dora.address, pid=root)
     thread = (await dora.get(f"/{reply}/thread/messages")).json
     assert thread["complete"] is False
     assert thread["root_id"] == root

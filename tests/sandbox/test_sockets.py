@@ -79,6 +79,14 @@ async def test_or_it_ends_with_its_token(town: Town) -> None:
         assert await ears.end() == 1000
 
 
+async def test_or_when_its_token_is_expired_from_outside(town: Town) -> None:
+    await town.host(switches=Switches(sockets_outlive_tokens=False))
+    bob = await town.person("@bob@a.test")
+    async with bob.listen() as ears:
+        bob.host.control.expire_tokens(bob.address)
+        assert await ears.end() == 1000
+
+
 async def test_or_with_its_key(town: Town) -> None:
     await town.host(switches=Switches(sockets_outlive_tokens=False))
     bob, eve = await town.person("@bob@a.test"), await town.person("@eve@a.test")
