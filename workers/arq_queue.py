@@ -112,7 +112,11 @@ class ArqQueue:
                 for task in ticking:
                     task.cancel()
         finally:
-            await self._topology.aclose()
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections; `run` does so itself in the end."""
+        await self._topology.aclose()
 
     async def _run_until(self, jobs: Sequence[Job], stop: asyncio.Event) -> None:
         failures = 0

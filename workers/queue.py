@@ -29,6 +29,9 @@ MAX_DELAY_S = 120.0
 MAX_WAITING = 10_000
 """Jobs a queue within a process holds. More are refused: the next sweep puts them in again."""
 
+MIN_KNOWN = 1000
+"""Ids of jobs kept before the expired ones are looked for."""
+
 
 class TryLater(Exception):
     """A job did not get through; another try may. ``after_s`` is how long to wait where somebody said so."""
@@ -133,18 +136,23 @@ class MemoryQueue:
         self._places = asyncio.Semaphore(max_jobs)
         self._waiting: asyncio.Queue[tuple[str, tuple[Any, ...], str, int]] = asyncio.Queue(MAX_WAITING)
         self._known: dict[str, float | None] = {}
+        self._purge_at = MIN_KNOWN
         self._running: set[asyncio.Task[None]] = set()
         self._resting: set[asyncio.Task[None]] = set()
 
     async def put(self, job: str, *args: Sequence[str], job_id: str) -> bool:
         """See `Queue`."""
-        now_s = self._clock()
-        self._known = {id_: until_s for id_, until_s in self._known.items() if until_s is None or until_s > now_s}
-        if job_id in self._known or self._waiting.full():
+        if len(self._known) >= self._purge_at:
+            self._known = {id_: until_s for id_, until_s in self._known.items() if self._lasts(until_s)}
+            self._purge_at = 2 * len(self._known) + MIN_KNOWN
+        if (job_id in self._known and self._lasts(self._known[job_id])) or self._waiting.full():
             return False
         self._known[job_id] = None
         self._waiting.put_nowait((job, args, job_id, 1))
         return True
+
+    def _lasts(self, until_s: float | None) -> bool:
+        return until_s is None or until_s > self._clock()
 
     async def run(self, jobs: Sequence[Job], *, stop: asyncio.Event) -> None:
         """See `Queue`."""

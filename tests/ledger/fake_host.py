@@ -95,6 +95,12 @@ class FakeHost:
         complete = all(member.visible for member in line)
         return Thread(root_id=line[0].id, trigger_id=message_id, complete=complete, messages=tuple(line))
 
+    async def delete_draft(self, message_id: int) -> None:
+        self._ask("delete_draft")
+        if not self._get(message_id).is_draft:
+            raise Forbidden(403, "message already sent")
+        del self.messages[message_id]
+
     def _ask(self, route: str) -> None:
         self.asked[route] += 1
         if self.errors.get(route):
