@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
+
+from prometheus_client import REGISTRY
 
 from daemon.daemon import Daemon
 from daemon.settings import DaemonSettings
 from fmsg.http import Deadlines, HostHttp
+from fmsg.message import Draft
 from fmsg.tokens import AccessToken, KeyTokens
+from fmsg.webapi import WebApi
 from ledger.arrival import Arrival, CallerKey, caller_key
 from ledger.limits import LedgerLimits
-from ledger.port import FeedReport, Store
+from ledger.port import Activation, FeedReport, LedgerUnavailable, Store
 from sandbox.host import SandboxHost, serve
 
 WITHIN_S = 10.0
 """The longest wait for anything a test expects; reached only when it fails."""
+
+LOOK_S = 0.05
+"""Between looks at what rings no bell: counters."""
 
 TTL_S = 0.6
 """Of heartbeats in tests."""
@@ -52,6 +59,13 @@ LIMITS = LedgerLimits(heartbeat_ttl_s=TTL_S)
 def quick(**changes: Any) -> DaemonSettings:
     """Settings for a test."""
     return DaemonSettings(**{**QUICK, **changes})
+
+
+def metric(name: str) -> float:
+    """The sum of a metric over its labels."""
+    return sum(
+        sample.value for family in REGISTRY.collect() for sample in family.samples if sample.name == name
+    )
 
 
 class Bell:
@@ -93,7 +107,7 @@ class Bell:
         return at_once
 
     async def until(self, check: Callable[[], bool | Awaitable[bool]], *, within_s: float = WITHIN_S) -> None:
-        """Return once the check holds; it is made after each ring."""
+        """Return once the check holds; it is made after each ring, and now and then for what has no bell."""
         async with asyncio.timeout(within_s):
             while True:
                 waiting = asyncio.get_running_loop().create_future()
@@ -102,7 +116,7 @@ class Bell:
                     holds = check()
                     if holds if isinstance(holds, bool) else await holds:
                         return
-                    await waiting
+                    await asyncio.wait([waiting], timeout=LOOK_S)
                 finally:
                     self._waiting.discard(waiting)
 
@@ -115,6 +129,8 @@ class Agent:
         self.address = f"@{name}@{world.host.domain}"
         self.api_key = world.host.control.create_key(self.address)
         self.key: CallerKey = caller_key(world.http.api_url, self.address)
+        self.api = WebApi(world.http, KeyTokens(world.http, self.api_key))
+        """What the person behind the address does by itself."""
         self.token: AccessToken | None = None
 
     async def ask(self, *, token: bool = True) -> None:
@@ -128,6 +144,16 @@ class Agent:
             token=self.token.value if token and self.token else None,
             token_expires_at_s=self.token.expires_at_s if token and self.token else 0.0,
         )
+
+    async def draft(self, *to: Agent, body: str = "hello", pid: int | None = None) -> int:
+        """Create a draft; its id."""
+        addresses = tuple(agent.address for agent in to)
+        draft = Draft(from_=self.address, to=addresses, type="text/plain", size=len(body), data=body, pid=pid)
+        return await self.api.create_draft(draft)
+
+    async def send(self, *to: Agent, body: str = "hello", pid: int | None = None) -> int:
+        """Send a message; its id."""
+        return (await self.api.send(await self.draft(*to, body=body, pid=pid))).id
 
     async def report(self) -> FeedReport | None:
         """The last report of its feed."""
@@ -198,6 +224,11 @@ class World:
         self.bell.on(store.activations, "report", "retire", "activate", "get")
         self.bell.on(store.fleet, "take", "release", "beat", "leave")
         self.bell.on(host.core.listener, "add", "remove")
+        self.gets = 0
+        """Looks at activations since the last request of an agent."""
+        self._count_gets()
+        self.failures = 0
+        """Calls to ledgers that failed in `store_away`."""
         self._stack = stack
 
     async def agent(self, name: str, *, ask: bool = True) -> Agent:
@@ -216,6 +247,43 @@ class World:
         self._stack.push_async_callback(self._end, running)
         await daemon.ready.wait()
         return running
+
+    def _count_gets(self) -> None:
+        get, activate = self.store.activations.get, self.store.activations.activate
+
+        async def counting(caller: CallerKey) -> Activation | None:
+            self.gets += 1
+            return await get(caller)
+
+        async def resetting(*args: Any, **kwargs: Any) -> None:
+            self.gets = 0
+            await activate(*args, **kwargs)
+
+        setattr(self.store.activations, "get", counting)
+        setattr(self.store.activations, "activate", resetting)
+
+    @contextmanager
+    def store_away(self) -> Iterator[None]:
+        """The ledgers cannot be reached meanwhile."""
+        names = ("state", "append", "locate", "read", "begin")
+        there = {name: getattr(self.store.ledger, name) for name in names}
+
+        async def away(*_: Any, **__: Any) -> None:
+            self.failures += 1
+            raise LedgerUnavailable("not now")
+
+        for name in names:
+            setattr(self.store.ledger, name, away)
+        try:
+            yield
+        finally:
+            for name, method in there.items():
+                setattr(self.store.ledger, name, method)
+
+    async def until_reconciled(self, rounds: int) -> None:
+        """Wait for so many reconciliations of any feeds, counted from now."""
+        goal = metric("fmsg_mcpd_reconciles_total") + rounds
+        await self.bell.until(lambda: metric("fmsg_mcpd_reconciles_total") >= goal)
 
     def deliver(self, to: Agent, *, body: str = "hello", pid: int | None = None, sender: str = "@bob@far.test") -> int:
         """A message arrives from another host; its id."""
