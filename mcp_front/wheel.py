@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
+
+log = logging.getLogger(__name__)
 
 SLACK_S = 0.05
 """What falls due so soon after is done at the same time: at most 20 wake-ups a second, however many entries."""
@@ -17,7 +20,7 @@ class Entry(Protocol):
     """Something with a deadline."""
 
     def due(self) -> None:
-        """The deadline has come; the entry is on no list any more. Must not block or raise."""
+        """The deadline has come; the entry is on no list any more. Must not block."""
         ...
 
 
@@ -66,7 +69,11 @@ class Wheel:
                     break
                 del entries[entry]
                 left -= 1
-                entry.due()
+                try:
+                    entry.due()
+                except Exception:
+                    # One that fails must not stop the clock of all the others.
+                    log.exception("a deadline failed", extra={"action": "deadline_failed"})
         heads = [next(iter(entries.values())) for entries in self._lists.values() if entries]
         if heads:
             # Those left over from this turn are overdue: the loop takes them up after what else is ready.
