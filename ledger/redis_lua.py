@@ -70,6 +70,19 @@ local function offset(book, id)
   return index and first(book) + index
 end
 
+-- A function that says whether an id is new; whoever asks adds it then. A search costs 20 µs where 1000 ids are held, a
+-- table of all of them as much as eight searches.
+local function newness(book, count)
+  if count < 8 then return function(id) return not offset(book, id) end end
+  local there = {}
+  for _, id in ipairs(redis.call('LRANGE', ids, 0, -1)) do there[id] = true end
+  return function(id)
+    if there[id] then return false end
+    there[id] = true
+    return true
+  end
+end
+
 local function add(book, id, arrived, rest)
   redis.call('RPUSH', ids, id)
   redis.call('RPUSH', log, bytes(arrived) .. rest)
@@ -112,8 +125,9 @@ if book then return answer(book) end
 redis.call('HSET', meta, 'epoch', epoch, 'last', 0, 'seeds', 0, 'base_id', base_id, 'base_time', base_time,
   'clock', 0, 'ahead', 0)
 book = open()
+local is_new = newness(book, #seeds / 3)
 for i = 1, #seeds, 3 do
-  if not offset(book, seeds[i]) then
+  if is_new(seeds[i]) then
     add(book, seeds[i], math.min(tonumber(seeds[i + 1]), book.now), seeds[i + 2])
   end
 end
@@ -150,9 +164,9 @@ def begin(
     + """
 local book = open()
 if not book then return nil end
-local new = {}
+local new, is_new = {}, newness(book, #entries / 2)
 for i = 1, #entries, 2 do
-  if not offset(book, entries[i]) then
+  if is_new(entries[i]) then
     add(book, entries[i], book.now, entries[i + 1])
     new[#new + 1] = entries[i]
   end

@@ -46,6 +46,9 @@ CONNECT_TIMEOUT_S = 3.0
 HEALTH_CHECK_S = 15.0
 """A connection idle for longer is tried with a PING before use: proxies and firewalls drop idle ones silently."""
 
+_READER = {"health_check_interval": 0}
+"""Settings of connections that read published messages: the doorbell asks for signs of life itself."""
+
 DEFAULT_PORTS = {"standalone": 6379, "cluster": 6379, "sentinel": 26379}
 
 _PATHS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
@@ -197,7 +200,7 @@ class Standalone(Topology):
         if url.path is not None:
             common.pop("socket_keepalive")
         self._commands = Redis(connection_pool=ConnectionPool(**common))
-        self._reader = Redis(connection_pool=ConnectionPool(**common))
+        self._reader = Redis(connection_pool=ConnectionPool(**{**common, **_READER}))
 
     @property
     def commands(self) -> Commands:
@@ -232,7 +235,7 @@ class SentinelTopology(Topology):
         self._sentinel = untyped_sentinel(list(url.nodes), sentinel_kwargs=theirs, db=url.db, **common)
         service = cast("str", url.service)
         self._commands: Redis = self._sentinel.master_for(service)
-        self._reader: Redis = self._sentinel.master_for(service)
+        self._reader: Redis = self._sentinel.master_for(service, **_READER)
 
     @property
     def commands(self) -> Commands:
@@ -287,8 +290,8 @@ class ClusterTopology(Topology):
         host, port = known[self._next % len(known)]
         self._next += 1
         kind = SSLConnection if self._url.tls else Connection
-        pool = ConnectionPool(connection_class=kind, host=host, port=port, **_connection(self._url))
-        client = Redis(connection_pool=pool)
+        settings = {**_connection(self._url), **_READER}
+        client = Redis(connection_pool=ConnectionPool(connection_class=kind, host=host, port=port, **settings))
         try:
             async with client.pubsub() as reader:
                 yield reader

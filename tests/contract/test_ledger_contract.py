@@ -96,6 +96,17 @@ async def test_offsets_are_contiguous_and_appending_twice_is_harmless(backend: B
     ]
 
 
+@pytest.mark.parametrize("count", [3, 15])
+async def test_an_id_twice_in_a_batch_counts_once(backend: Backend, count: int) -> None:
+    batch = [seen(k) for k in range(1, count + 1)]
+    state = await backend.ledger.begin(ALICE, [*batch, *batch], Baseline())
+    assert state.last_n == count
+    more = [seen(k) for k in range(2, count + 3)]
+    appended = await backend.ledger.append(ALICE, [*more, *more], "poll")
+    assert appended.new == ((count + 1, count + 1), (count + 2, count + 2))
+    assert appended.duplicates == 2 * len(more) - 2
+
+
 async def test_callers_do_not_mix(backend: Backend) -> None:
     await backend.ledger.begin(ALICE, [seen(1)], Baseline())
     await backend.ledger.begin(BOB, [], Baseline())

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ledger.arrival import Baseline, CallerKey, Seen
+from ledger.embedded import free_port
+from ledger.port import Chore, LedgerUnavailable, Member, Store
+from ledger.seal import SealKeys
+from ledger.store import MemoryStore, RedisStore
+from ledger.topology import BadRedisUrl
+from tests.fake_redis import FakeTopology
+
+ALICE = CallerKey("a" * 32)
+SEAL = SealKeys.parse(SealKeys.generate())
+
+
+@pytest.fixture(params=["memory", "fakeredis", "real"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    made: Store
+    if request.param == "memory":
+        made = MemoryStore()
+    elif request.param == "fakeredis":
+        made = RedisStore(FakeTopology(), seal=SEAL)
+    else:
+        made = RedisStore(request.getfixturevalue("redis_url"), seal=SEAL)
+    async with made as opened:
+        yield opened
+
+
+async def test_every_part_of_a_store_works(store: Store) -> None:
+    await store.ping()
+    seed = Seen(id=1, pid=None, root=1, from_="@bob@b.test")
+    assert (await store.ledger.begin(ALICE, [seed], Baseline())).last_n == 1
+    await store.activations.activate(
+        ALICE, address="@alice@a.test", api_url="https://a.test", token=None, token_expires_at_s=0.0
+    )
+    assert list(await store.activations.active()) == [ALICE]
+    await store.fleet.beat(Member(id="d1", name="daemon", since_s=1.0))
+    assert [member.id for member in await store.fleet.members()] == ["d1"]
+    assert await store.documents.store(ALICE, "kind", "name", b"data", expected=0, ttl_s=60.0)
+    assert (await store.documents.load(ALICE, "kind", "name")).data == b"data"
+    await store.chores.add(Chore(kind="delete_draft", caller=ALICE, message_id=1, due_s=1.0))
+    assert await store.chores.depth() == 1
+
+
+async def test_one_reader_serves_the_doorbell_and_the_activations(store: Store) -> None:
+    active, bell = asyncio.Event(), asyncio.Event()
+    store.activations.listen(lambda caller: active.set() if caller == ALICE else None)
+    store.doorbell.listen(ALICE, bell.set)
+    if isinstance(store, RedisStore):
+        await asyncio.wait_for(store.doorbell.connected.wait(), 20)
+        await asyncio.wait_for(bell.wait(), 20)
+        bell.clear()
+    await store.activations.activate(
+        ALICE, address="@alice@a.test", api_url="https://a.test", token=None, token_expires_at_s=0.0
+    )
+    await asyncio.wait_for(active.wait(), 20)
+    await store.ledger.begin(ALICE, [], Baseline())
+    await store.ledger.append(ALICE, [Seen(id=1, pid=None, root=1, from_="@bob@b.test")], "push")
+    await asyncio.wait_for(bell.wait(), 20)
+
+
+async def test_a_store_opens_while_redis_is_away() -> None:
+    async with RedisStore(f"redis://127.0.0.1:{free_port()}", seal=SEAL) as store:
+        with pytest.raises(LedgerUnavailable):
+            await store.ping()
+
+
+async def test_what_answers_but_does_not_keep_is_no_redis() -> None:
+    class Forgetful(FakeTopology):
+        async def execute_command(self, *args: object, **options: object) -> object:
+            return None
+
+        @property
+        def commands(self) -> Forgetful:
+            return self
+
+    topology = Forgetful()
+    with pytest.raises(LedgerUnavailable, match="Is FMSG_REDIS_URL a Redis"):
+        await RedisStore(topology, seal=SEAL).ping()
+    await topology.aclose()
+
+
+def test_a_url_that_is_not_understood_is_refused_at_once() -> None:
+    with pytest.raises(BadRedisUrl):
+        RedisStore("http://localhost", seal=SEAL)
