@@ -47,32 +47,32 @@ _decode_error = msgspec.json.Decoder(_ErrorBody).decode
 
 
 async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
-    """At most ``limit`` bytes of the body, and whether there was more; then the connection is dropped."""
+    """At most ``limit`` bytes of the body, and whether there was more. Whoever opened the answer closes it."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.content.iter_any():
         chunks.append(chunk)
         size += len(chunk)
         if size > limit:
-            response.close()
             return b"".join(chunks)[:limit], True
     return b"".join(chunks), False
 
 
 async def read_answer(response: aiohttp.ClientResponse) -> Answer:
-    """The whole answer. Raises the refusal where the status is not 2xx, `HostMisbehaved` for a redirect or a flood."""
-    await check(response)
-    data, more = await read_up_to(response, MAX_JSON_BYTES)
+    """The whole of an answer with a 2xx status; closes it. Raises `HostMisbehaved` for a flood."""
+    try:
+        data, more = await read_up_to(response, MAX_JSON_BYTES)
+    finally:
+        response.close()
     if more:
         raise HostMisbehaved(f"the host's answer is longer than {MAX_JSON_BYTES} bytes; it was dropped.")
     return Answer(status=response.status, data=data, host_time_s=host_time_s(response.headers))
 
 
 async def check(response: aiohttp.ClientResponse) -> None:
-    """Raise where the status is not 2xx."""
-    if 200 <= response.status < 300:
-        return
-    raise await failure(response)
+    """Raise the refusal where the status is not 2xx, `HostMisbehaved` where it is a redirect."""
+    if not 200 <= response.status < 300:
+        raise await failure(response)
 
 
 async def failure(response: aiohttp.ClientResponse) -> FmsgError:
@@ -83,7 +83,8 @@ async def failure(response: aiohttp.ClientResponse) -> FmsgError:
             data, _ = await read_up_to(response, MAX_ERROR_BYTES)
     except (aiohttp.ClientError, TimeoutError):
         data = b""
-    response.close()
+    finally:
+        response.close()
     if status < 400:
         return HostMisbehaved(_unexpected(status, response.headers))
     reason, code = reason_of(data, fallback=response.reason or "no reason given")

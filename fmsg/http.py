@@ -141,8 +141,9 @@ class HostHttp:
         headers = {} if content is None else {"Content-Type": "application/json"}
 
         async def exchange(watch: _Watch) -> Answer:
-            response = await self._open(watch, method, path, bearer=bearer, data=content, headers=headers)
-            return await read_answer(response)
+            return await read_answer(
+                await self._open(watch, method, path, bearer=bearer, data=content, headers=headers)
+            )
 
         async with self._watched(route) as watch:
             return await self._guarded(exchange(watch), within_s or self.deadlines.answer_s)

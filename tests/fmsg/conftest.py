@@ -1,0 +1,58 @@
+"""A fake host and clients of it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fmsg.http import Deadlines, HostHttp
+from fmsg.tokens import FixedTokens, KeyTokens
+from fmsg.webapi import WebApi
+from tests.fmsg.fakehost import KEY, FakeHost, access_token, serve
+
+IMPATIENT = Deadlines(queue_s=0.2, connect_s=1.0, answer_s=0.2, idle_s=0.2, stored_s=0.2, upgrade_s=0.2)
+"""For tests in which the host does not answer; those in which it does have the usual deadlines."""
+
+
+@pytest.fixture
+async def host() -> AsyncIterator[FakeHost]:
+    """A host with a token route and nothing else."""
+    async with serve() as running:
+        yield running
+
+
+@pytest.fixture
+async def http(host: FakeHost) -> AsyncIterator[HostHttp]:
+    """A client with the usual deadlines."""
+    async with HostHttp(host.url) as client:
+        yield client
+
+
+@pytest.fixture
+async def impatient(host: FakeHost) -> AsyncIterator[HostHttp]:
+    """A client that gives up after a fraction of a second."""
+    async with HostHttp(host.url, deadlines=IMPATIENT) as client:
+        yield client
+
+
+@pytest.fixture
+def api(http: HostHttp) -> WebApi:
+    """The Web API with a key; the clock stands where the fake host's tokens are fresh."""
+    return WebApi(http, KeyTokens(http, KEY, clock=lambda: 1_000.0))
+
+
+@pytest.fixture
+def fixed(http: HostHttp) -> WebApi:
+    """The Web API with one given token."""
+    return WebApi(http, FixedTokens(access_token(), clock=lambda: 1_000.0))
+
+
+@pytest.fixture
+def unused_port() -> int:
+    """A port of this machine at which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,0 +1,438 @@
+"""Deadlines, limits, and where a credential does not go."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from fmsg import answers
+from fmsg.errors import BadInput, Forbidden, HostFailed, HostMisbehaved, HostUnreachable, Throttled, Unauthorized
+from fmsg.http import HostHttp
+from fmsg.transfer import file_form
+from tests.fmsg.conftest import IMPATIENT
+from tests.fmsg.fakehost import FakeHost, serve
+
+Respond = Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]
+
+
+@asynccontextmanager
+async def raw(answer: bytes, *, stay: bool = False, ssl_context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """A port that answers a connection's first bytes with these, whatever was asked, then hangs up or says no more."""
+    done = asyncio.Event()
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65536)
+        writer.write(answer)
+        if stay:
+            await done.wait()
+        writer.close()
+
+    server = await asyncio.start_server(respond, "127.0.0.1", 0, ssl=ssl_context)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        done.set()
+        server.close()
+        await server.wait_closed()
+
+
+async def call(http: HostHttp, path: str = "/fmsg/1", method: str = "GET") -> answers.Answer:
+    """A request of no particular kind."""
+    return await http.call("message", method, path, bearer="token")
+
+
+def never(entered: asyncio.Event | None = None) -> Callable[[web.Request], object]:
+    """A handler that does not answer until its client has gone."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if entered is not None:
+            entered.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    return handler
+
+
+async def test_an_answer_comes_with_status_bytes_and_the_host_s_time(host: FakeHost, http: HostHttp) -> None:
+    host.answer("GET", "/fmsg/1", {"id": 1}, headers={"Date": "Thu, 01 Jan 1970 00:01:40 GMT"})
+    answer = await call(http)
+    assert (answer.status, answer.data, answer.host_time_s) == (200, b'{"id": 1}', 100.0)
+
+
+async def test_the_credential_travels_in_the_authorization_header_alone(host: FakeHost, http: HostHttp) -> None:
+    host.answer("POST", "/fmsg", {"id": 1})
+    await http.call("create_draft", "POST", "/fmsg", bearer="t0ken", content=b'{"a":1}')
+    asked = host.asked[0]
+    assert asked.headers["Authorization"] == "Bearer t0ken"
+    assert asked.headers["Content-Type"] == "application/json"
+    assert asked.headers["Accept-Encoding"] == "identity"
+    assert (asked.path, asked.data) == ("/fmsg", b'{"a":1}')
+
+
+async def test_a_refusal_carries_the_host_s_reason_code_and_delay(host: FakeHost, http: HostHttp) -> None:
+    host.answer("GET", "/fmsg/1", {"error": "slow down", "code": "rate"}, status=429, headers={"Retry-After": "3"})
+    with pytest.raises(Throttled) as caught:
+        await call(http)
+    assert (caught.value.reason, caught.value.code, caught.value.retry_after_s) == ("slow down", "rate", 3.0)
+
+
+async def test_a_proxy_s_page_is_a_bounded_preview(host: FakeHost, http: HostHttp) -> None:
+    host.answer("GET", "/fmsg/1", b"<html>502" + b"x" * 1_000_000, status=502)
+    with pytest.raises(HostFailed) as caught:
+        await call(http)
+    assert caught.value.reason.startswith("<html>502x")
+    assert len(caught.value.reason.encode()) <= answers.MAX_REASON_BYTES
+
+
+async def test_a_refusal_without_a_text_says_the_status(host: FakeHost, http: HostHttp) -> None:
+    host.answer("GET", "/fmsg/1", b"", status=403)
+    with pytest.raises(Forbidden, match=r"^403: Forbidden$"):
+        await call(http)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_reported_and_not_followed(host: FakeHost, http: HostHttp, status: int) -> None:
+    async with serve() as elsewhere:
+        host.answer("GET", "/fmsg/1", b"", status=status, headers={"Location": f"{elsewhere.url}/fmsg/1"})
+        host.answer("GET", "/fmsg/ws", b"", status=status, headers={"Location": f"{elsewhere.url}/fmsg/ws"})
+        with pytest.raises(HostMisbehaved, match=rf"redirect \({status}\) to {elsewhere.url}/fmsg/1"):
+            await call(http)
+        with pytest.raises(HostMisbehaved, match=rf"redirect \({status}\)"):
+            await http.socket("/fmsg/ws", bearer="token", heartbeat_s=20, max_frame_bytes=1000)
+        assert elsewhere.asked == []
+
+
+@pytest.mark.parametrize("status", [304, 399])
+async def test_a_status_that_means_nothing_here_is_the_host_s_fault(
+    host: FakeHost, http: HostHttp, status: int
+) -> None:
+    host.answer("GET", "/fmsg/1", b"", status=status)
+    with pytest.raises(HostMisbehaved, match=f"status {status}"):
+        await call(http)
+
+
+async def test_requests_one_after_the_other_share_a_connection(host: FakeHost, http: HostHttp) -> None:
+    ports = []
+
+    async def note(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        ports.append(request.transport.get_extra_info("peername")[1])
+        return web.json_response({})
+
+    host.on("GET", "/fmsg/1", note)
+    for _ in range(3):
+        await call(http)
+    async with http.download("body", "/fmsg/1", bearer="t") as download:
+        assert [chunk async for chunk in download.chunks] == [b"{}"]
+    await call(http)
+    assert len(ports) == 5
+    assert len(set(ports)) == 1
+
+
+async def test_cookies_are_not_kept(host: FakeHost, http: HostHttp) -> None:
+    host.answer("GET", "/fmsg/1", {}, headers={"Set-Cookie": "session=1; Path=/"})
+    await call(http)
+    await call(http)
+    assert "Cookie" not in host.asked[1].headers
+
+
+async def test_a_proxy_in_the_environment_is_not_used(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, unused_port: int
+) -> None:
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{unused_port}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    host.answer("GET", "/fmsg/1", {})
+    async with HostHttp(host.url) as http:
+        assert (await call(http)).status == 200
+
+
+async def test_a_host_that_is_not_there_was_sent_nothing(unused_port: int) -> None:
+    async with HostHttp(f"http://127.0.0.1:{unused_port}") as http:
+        with pytest.raises(
+            HostUnreachable, match=rf"^http://127\.0\.0\.1:{unused_port}: no connection .*try again"
+        ) as caught:
+            await call(http, method="POST")
+    assert not caught.value.sent
+
+
+async def test_a_name_that_does_not_resolve_was_sent_nothing() -> None:
+    async with HostHttp("https://nowhere.invalid") as http:
+        with pytest.raises(HostUnreachable) as caught:
+            await call(http)
+    assert not caught.value.sent
+
+
+async def test_a_request_without_an_answer_may_have_arrived(host: FakeHost, impatient: HostHttp) -> None:
+    host.on("POST", "/fmsg/1", never())  # type: ignore[arg-type] # it never returns what a handler does
+    with pytest.raises(HostUnreachable, match="no answer in time") as caught:
+        await call(impatient, method="POST")
+    assert caught.value.sent
+    assert host.paths() == ["POST /fmsg/1"]
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"]
+)
+async def test_an_answer_cut_off_may_have_been_a_success(answer: bytes) -> None:
+    async with raw(answer) as port, HostHttp(f"http://127.0.0.1:{port}") as http:
+        with pytest.raises(HostUnreachable, match="the connection was cut") as caught:
+            await call(http, method="POST")
+    assert caught.value.sent
+
+
+async def test_an_answer_that_stops_in_its_middle_is_not_waited_for() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"
+    async with raw(head, stay=True) as port, HostHttp(f"http://127.0.0.1:{port}", deadlines=IMPATIENT) as http:
+        with pytest.raises(HostUnreachable, match="no answer in time"):
+            await call(http)
+
+
+async def test_a_refusal_whose_text_does_not_come_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "ERROR_WITHIN_S", 0.05)
+    head = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 100\r\n\r\n{"
+    async with raw(head, stay=True) as port, HostHttp(f"http://127.0.0.1:{port}") as http:
+        with pytest.raises(Forbidden, match=r"^403: Forbidden$"):
+            await call(http)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"SSH-2.0-OpenSSH_9.6\r\n", b"\x15\x03\x01\x00\x02\x02\x16", b"HTTP/1.1 banana\r\n\r\n"]
+)
+async def test_what_is_not_http_is_misbehaviour(answer: bytes) -> None:
+    async with raw(answer) as port, HostHttp(f"http://127.0.0.1:{port}") as http:
+        with pytest.raises(HostMisbehaved, match="not what HTTP prescribes"):
+            await call(http)
+
+
+async def test_a_flood_is_dropped(host: FakeHost, http: HostHttp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "MAX_JSON_BYTES", 1000)
+    host.answer("GET", "/fmsg/1", b"x" * 1001)
+    with pytest.raises(HostMisbehaved, match="longer than 1000 bytes"):
+        await call(http)
+    host.answer("GET", "/fmsg/1", b"x" * 1000)
+    assert len((await call(http)).data) == 1000
+
+
+async def test_more_requests_than_places_wait_and_then_give_up(host: FakeHost) -> None:
+    entered = asyncio.Event()
+    host.on("GET", "/fmsg/1", never(entered))  # type: ignore[arg-type] # it never returns what a handler does
+    host.answer("GET", "/fmsg/2", {})
+    async with HostHttp(host.url, max_concurrent=1, deadlines=IMPATIENT) as http:
+        held = asyncio.create_task(http.call("message", "GET", "/fmsg/1", bearer="token", within_s=60.0))
+        await entered.wait()
+        with pytest.raises(HostUnreachable, match="too many requests are waiting") as caught:
+            await call(http, "/fmsg/2")
+        assert not caught.value.sent
+        held.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await held
+        assert (await call(http, "/fmsg/2")).status == 200
+
+
+async def test_sockets_take_no_place(host: FakeHost) -> None:
+    async def accept(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.receive()
+        return socket
+
+    host.on("GET", "/fmsg/ws", accept)
+    host.answer("GET", "/fmsg/1", {})
+    async with HostHttp(host.url, max_concurrent=1) as http:
+        sockets = [await http.socket("/fmsg/ws", bearer="t", heartbeat_s=20, max_frame_bytes=1000) for _ in range(3)]
+        assert (await call(http)).status == 200
+        for socket in sockets:
+            await socket.close()
+
+
+async def test_the_observer_hears_of_every_request(host: FakeHost) -> None:
+    heard: list[tuple[str, int | None]] = []
+    host.answer("GET", "/fmsg/1", {})
+    host.answer("GET", "/fmsg/2", {"error": "no"}, status=403)
+    host.on("GET", "/fmsg/3", never())  # type: ignore[arg-type] # it never returns what a handler does
+    host.answer("GET", "/fmsg/ws", {"error": "api key revoked"}, status=401)
+
+    def observe(route: str, status: int | None, duration_s: float) -> None:
+        assert duration_s >= 0.0
+        heard.append((route, status))
+
+    async with HostHttp(host.url, observer=observe, deadlines=IMPATIENT) as http:
+        await call(http)
+        for path in ("/fmsg/2", "/fmsg/3"):
+            with pytest.raises((Forbidden, HostUnreachable)):
+                await call(http, path)
+        with pytest.raises(Unauthorized, match="api key revoked"):
+            await http.socket("/fmsg/ws", bearer="t", heartbeat_s=20, max_frame_bytes=1000)
+    assert heard == [("message", 200), ("message", 403), ("message", None), ("ws", 401)]
+
+
+@pytest.mark.parametrize("bearer", ["", "a b", "a\r\nX: y", "ü", "a" * 9000])
+async def test_a_credential_that_fits_no_header_is_refused_here(host: FakeHost, http: HostHttp, bearer: str) -> None:
+    with pytest.raises(Unauthorized, match="Copy it again"):
+        await http.call("message", "GET", "/fmsg/1", bearer=bearer)
+    assert host.asked == []
+
+
+async def test_a_download_comes_in_chunks_with_its_size(host: FakeHost, http: HostHttp) -> None:
+    host.answer("GET", "/fmsg/1/data", b"x" * 300_000)
+    async with http.download("body", "/fmsg/1/data", bearer="t") as download:
+        assert download.size == 300_000
+        assert sum([len(chunk) async for chunk in download.chunks]) == 300_000
+
+
+async def test_a_download_may_take_long_as_long_as_something_moves(host: FakeHost, impatient: HostHttp) -> None:
+    async def drip(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(8):
+            await asyncio.sleep(IMPATIENT.idle_s / 4)
+            await response.write(b"x")
+        return response
+
+    host.on("GET", "/fmsg/1/data", drip)
+    started = asyncio.get_running_loop().time()
+    async with impatient.download("body", "/fmsg/1/data", bearer="t") as download:
+        assert b"".join([chunk async for chunk in download.chunks]) == b"x" * 8
+    assert asyncio.get_running_loop().time() - started > IMPATIENT.idle_s
+
+
+async def test_a_download_in_which_nothing_moves_is_given_up() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello"
+    async with (
+        raw(head, stay=True) as port,
+        HostHttp(f"http://127.0.0.1:{port}", deadlines=IMPATIENT) as http,
+        http.download("body", "/fmsg/1/data", bearer="t") as download,
+    ):
+        assert await anext(download.chunks) == b"hello"
+        with pytest.raises(HostUnreachable, match="no answer in time"):
+            await anext(download.chunks)
+
+
+async def test_a_download_that_ends_early_is_no_whole_file() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello"
+    async with (
+        raw(head) as port,
+        HostHttp(f"http://127.0.0.1:{port}") as http,
+        http.download("body", "/fmsg/1/data", bearer="t") as download,
+    ):
+        with pytest.raises(HostUnreachable, match="cut"):
+            assert [chunk async for chunk in download.chunks] == []
+
+
+async def test_what_the_reader_of_a_download_raises_is_his_own(host: FakeHost, http: HostHttp) -> None:
+    host.answer("GET", "/fmsg/1/data", b"x")
+    with pytest.raises(OSError, match="disk full"):
+        async with http.download("body", "/fmsg/1/data", bearer="t"):
+            raise OSError("disk full")
+
+
+async def _stream(*chunks: bytes, then: BaseException | None = None, held: bool = False) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+    if held:
+        await asyncio.Event().wait()
+    if then is not None:
+        raise then
+
+
+async def test_an_upload_whose_source_fails_raises_what_the_source_raised(host: FakeHost, http: HostHttp) -> None:
+    host.answer("POST", "/fmsg/1/attach", {})
+    form = file_form("a", _stream(b"x", then=OSError("the disk is gone")), content_type="text/plain")
+    with pytest.raises(OSError, match="the disk is gone"):
+        await http.upload("attach", "/fmsg/1/attach", bearer="t", form=form)
+
+
+async def test_an_upload_whose_source_stops_is_given_up(host: FakeHost, impatient: HostHttp) -> None:
+    form = file_form("a", _stream(b"x", held=True), content_type="text/plain")
+    with pytest.raises(HostUnreachable, match="no answer in time"):
+        await impatient.upload("attach", "/fmsg/1/attach", bearer="t", form=form)
+
+
+async def test_an_upload_may_take_long_as_long_as_something_moves(host: FakeHost, impatient: HostHttp) -> None:
+    async def slow() -> AsyncIterator[bytes]:
+        for _ in range(8):
+            await asyncio.sleep(IMPATIENT.idle_s / 4)
+            yield b"x"
+
+    host.answer("POST", "/fmsg/1/attach", {"filename": "a", "size": 8}, status=201)
+    form = file_form("a", slow(), content_type="text/plain")
+    assert (await impatient.upload("attach", "/fmsg/1/attach", bearer="t", form=form)).status == 201
+
+
+async def test_a_host_that_never_answers_an_upload_is_given_up(host: FakeHost, impatient: HostHttp) -> None:
+    host.on("POST", "/fmsg/1/attach", never())  # type: ignore[arg-type] # it never returns what a handler does
+    form = file_form("a", b"x", content_type="text/plain")
+    with pytest.raises(HostUnreachable, match="no answer in time") as caught:
+        await impatient.upload("attach", "/fmsg/1/attach", bearer="t", form=form)
+    assert caught.value.sent
+
+
+async def test_a_host_that_does_not_read_an_upload_is_given_up() -> None:
+    async with raw(b"", stay=True) as port, HostHttp(f"http://127.0.0.1:{port}", deadlines=IMPATIENT) as http:
+        form = file_form("a", b"x" * 50_000_000, content_type="text/plain")
+        with pytest.raises(HostUnreachable):
+            await http.upload("attach", "/fmsg/1/attach", bearer="t", form=form)
+
+
+async def test_it_is_used_only_within_its_context(host: FakeHost) -> None:
+    http = HostHttp(host.url)
+    with pytest.raises(RuntimeError, match="outside of its context"):
+        await call(http)
+
+
+def test_cleartext_elsewhere_is_refused_before_anything_is_sent() -> None:
+    with pytest.raises(BadInput, match="cleartext"):
+        HostHttp("http://api.a.test")
+    assert HostHttp("http://api.a.test", allow_insecure=True).api_url == "http://api.a.test"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A self-signed certificate of localhost with its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "localhost.pem"
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+async def test_only_a_certificate_that_is_trusted_gets_the_credential(certificate: Path) -> None:
+    served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    served.load_cert_chain(certificate)
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+    async with raw(answer, ssl_context=served) as port:
+        async with HostHttp(f"https://localhost:{port}") as http:
+            with pytest.raises(HostUnreachable, match="certificate is not accepted") as caught:
+                await call(http)
+            assert not caught.value.sent
+        trusting = ssl.create_default_context(cafile=str(certificate))
+        async with HostHttp(f"https://localhost:{port}", ssl_context=trusting) as http:
+            assert (await call(http)).data == b"{}"
