@@ -1,0 +1,141 @@
+"""``subscriptions/listen`` (MCP 2026-07-28): tells a client that its own inbox has changed, and nothing more.
+
+An event says "look again", so nothing is kept or replayed: several arrivals may be one event, and a client that was
+away lists its inbox. The ledger's doorbell is a hint; the ledger is read now and then all the same, and the host's list
+where no live feed fills the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY, ResourceUpdated, event_to_notification
+
+from fmsg.errors import HostFailed, HostMisbehaved, HostUnreachable, Throttled
+from ledger.catch_up import catch_up
+from ledger.port import LedgerError
+from mcp_front.drain import Drain
+from mcp_front.holding import Holding
+from mcp_front.server import Ctx, Requests
+from mcp_front.tools.context import ToolContext
+
+INBOX_URI = "fmsg://inbox"
+"""The caller's own inbox; the only resource that changes."""
+LIVE_LOOK_S = 30.0
+"""Between looks at the ledger while a live feed fills it: how late an event can be whose bell was lost. Also how often
+the caller is reported active and its key is confirmed, both of which last a minute or more."""
+POLL_LOOK_S = 5.0
+"""Between looks at the host's list while no feed is live."""
+GAP_S = 0.25
+"""Between two events: a burst of arrivals is one or two of them."""
+
+
+class Inboxes:
+    """The handler. One call is one stream; it ends with the client, with the process, or when the key is refused."""
+
+    def __init__(self, requests: Requests, holding: Holding, drain: Drain) -> None:
+        self._requests = requests
+        self._holding = holding
+        self._drain = drain
+
+    async def __call__(
+        self, ctx: Ctx, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Serve one stream. Raises `TooManyWaits`, `MCPError`, or what the host says of the key."""
+        if ctx.request_id is None:
+            raise MCPError(types.INVALID_REQUEST, "subscriptions/listen needs a request id.")
+        context = await self._requests.context(ctx, None)
+        with self._holding.held(context.caller.key):
+            stream = _Stream(ctx, context, _honoured(params.notifications))
+            await stream.acknowledge()
+            await stream.run(self._drain)
+        return types.SubscriptionsListenResult(_meta=stream.meta)
+
+
+def _honoured(asked: types.SubscriptionFilter) -> types.SubscriptionFilter:
+    """What will be delivered of what was asked for. Lists do not change while a process runs."""
+    return types.SubscriptionFilter(
+        tools_list_changed=asked.tools_list_changed or None,
+        prompts_list_changed=asked.prompts_list_changed or None,
+        resources_list_changed=asked.resources_list_changed or None,
+        resource_subscriptions=[uri for uri in asked.resource_subscriptions or () if uri == INBOX_URI][:1] or None,
+    )
+
+
+class _Stream:
+    def __init__(self, ctx: Ctx, context: ToolContext, honoured: types.SubscriptionFilter) -> None:
+        self.meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
+        self._ctx = ctx
+        self._caller = context.caller
+        self._store = context.store
+        self._honoured = honoured
+        self._wake = asyncio.Event()
+        self._seen: tuple[str, int] | None = None
+
+    async def acknowledge(self) -> None:
+        """The first frame of the stream says what it will carry."""
+        params = types.SubscriptionsAcknowledgedNotificationParams(notifications=self._honoured, _meta=self.meta)
+        await self._send(types.SubscriptionsAcknowledgedNotification(params=params))
+
+    async def run(self, drain: Drain) -> None:
+        """Tell of changes until the process is about to end."""
+        end_bell = self._store.doorbell.listen(self._caller.key, self._wake.set)
+        end_drain = drain.listen(self._wake.set)
+        try:
+            while not drain.is_set():
+                self._wake.clear()
+                again_s = await self._look() if self._honoured.resource_subscriptions else LIVE_LOOK_S
+                try:
+                    async with asyncio.timeout(again_s):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+                if not drain.is_set():
+                    await asyncio.sleep(GAP_S)
+        finally:
+            end_drain()
+            end_bell()
+
+    async def _look(self) -> float:
+        """See whether the inbox has changed, and tell; returns when to look again."""
+        try:
+            await self._activate()
+            live = await self._live()
+            state = await self._store.ledger.state(self._caller.key)
+            if state is None or not live:
+                caught_up = await catch_up(
+                    self._caller.api, self._store.ledger, self._caller.key, self._caller.address, source="poll"
+                )
+                state = caught_up.state
+            now = (state.epoch, state.last_n)
+            if self._seen is not None and now != self._seen:
+                await self._caller.confirm(within_s=LIVE_LOOK_S * 2)
+                await self._send(event_to_notification(ResourceUpdated(INBOX_URI), self.meta))
+            self._seen = now
+        except (LedgerError, HostFailed, HostUnreachable, HostMisbehaved, Throttled):
+            return (
+                POLL_LOOK_S  # Passing trouble: the stream stays, and what is missed meanwhile shows at the next look.
+            )
+        return LIVE_LOOK_S if live else POLL_LOOK_S
+
+    async def _activate(self) -> None:
+        token = await self._caller.token()
+        await self._store.activations.activate(
+            self._caller.key,
+            address=self._caller.address,
+            api_url=self._caller.api_url,
+            token=token.value,
+            token_expires_at_s=token.expires_at_s,
+        )
+
+    async def _live(self) -> bool:
+        report = await self._store.activations.feed(self._caller.key)
+        if report is None or not report.live:
+            return False
+        return report.daemon in {member.id for member in await self._store.fleet.members()}
+
+    async def _send(self, notification: types.ServerNotification) -> None:
+        await self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id)
