@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,6 +10,9 @@ import pytest
 import redis
 
 from ledger.embedded import EmbeddedRedis, find_servers
+from ledger.seal import SealKeys
+from ledger.store import RedisStore
+from tests.fake_redis import FakeTopology
 
 UNLIMITED = b"arq:"
 """Keys under this prefix may lack a TTL: arq keeps its queue in a sorted set of its own."""
@@ -57,6 +60,20 @@ def redis_url(redis_server: EmbeddedRedis) -> str:
     """The URL of an empty real server."""
     flush(redis_server)
     return redis_server.url
+
+
+@pytest.fixture
+async def redis_store(redis_url: str) -> AsyncIterator[RedisStore]:
+    """An open store in an empty real server."""
+    async with RedisStore(redis_url, seal=SealKeys.parse(SealKeys.generate())) as store:
+        yield store
+
+
+@pytest.fixture
+async def fake_store() -> AsyncIterator[RedisStore]:
+    """An open store in fakeredis."""
+    async with RedisStore(FakeTopology(), seal=SealKeys.parse(SealKeys.generate())) as store:
+        yield store
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -18,16 +17,16 @@ SEAL = SealKeys.parse(SealKeys.generate())
 
 
 @pytest.fixture(params=["memory", "fakeredis", "real"])
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    made: Store
+def store(request: pytest.FixtureRequest) -> Store:
     if request.param == "memory":
-        made = MemoryStore()
-    elif request.param == "fakeredis":
-        made = RedisStore(FakeTopology(), seal=SEAL)
-    else:
-        made = RedisStore(request.getfixturevalue("redis_url"), seal=SEAL)
-    async with made as opened:
-        yield opened
+        return MemoryStore()
+    found: Store = request.getfixturevalue("fake_store" if request.param == "fakeredis" else "redis_store")
+    return found
+
+
+async def test_a_memory_store_is_a_context_manager_too() -> None:
+    async with MemoryStore() as store:
+        await store.ping()
 
 
 async def test_every_part_of_a_store_works(store: Store) -> None:
