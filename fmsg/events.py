@@ -29,6 +29,9 @@ MAX_FRAME_BYTES = 1024 * 1024
 CLOSE_WITHIN_S = 5.0
 """A socket that has not closed properly by then is dropped."""
 
+MAX_REASON_CHARS = 200
+"""A close frame's text has at most 123 bytes; the library's texts about broken frames are short too."""
+
 TYPES = frozenset(("new_msg", "recipients_added", "delivered", "reaction"))
 """The event types there are. Others are skipped (FMSG-003: unknown types are ignored)."""
 
@@ -90,18 +93,19 @@ class EventSocket:
         except TimeoutError:
             log.debug("an event socket did not close in time", extra={"action": "drop_socket"})
 
-    def _why(self, frame: aiohttp.WSMessage) -> str:
-        error = self._socket.exception()
-        if isinstance(error, TimeoutError):
-            return "no sign of life from the host"
-        if error is not None:
-            return scrub(f"broken ({type(error).__name__}: {error})")[:200]
+    def _why(self, last: aiohttp.WSMessage) -> str:
+        error = last.data if last.type is aiohttp.WSMsgType.ERROR else self._socket.exception()
         code = self._socket.close_code
-        if frame.type is aiohttp.WSMsgType.CLOSE:
-            return scrub(f"closed by the host with {code} {frame.extra or ''}").strip()[:200]
-        return (
-            "the connection was cut" if code in (None, aiohttp.WSCloseCode.ABNORMAL_CLOSURE) else f"closed with {code}"
-        )
+        match error:
+            case TimeoutError():
+                return "no sign of life from the host"
+            case aiohttp.WebSocketError():
+                return scrub(f"the host broke the protocol: {error}")[:MAX_REASON_CHARS]
+            case BaseException():
+                return "the connection was cut"
+        if last.type is aiohttp.WSMsgType.CLOSE:
+            return scrub(f"closed by the host with {code} {last.extra or ''}").strip()[:MAX_REASON_CHARS]
+        return "the connection was cut"
 
 
 def read_event(data: str | bytes) -> Event | None:
