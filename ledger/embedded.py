@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import importlib
 import os
 import secrets
@@ -18,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -30,8 +29,14 @@ STOP_TIMEOUT_S = 10.0
 """A server told to stop writes its data first."""
 
 _POLL_S = 0.005
-_PR_SET_PDEATHSIG = 1
-"""`prctl(2)` of Linux: the signal a process gets when its parent dies."""
+_LAUNCHER = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Asks Linux for a signal when the parent dies (`prctl(2)`), then becomes the server."""
 
 
 class NoServer(RuntimeError):
@@ -196,13 +201,12 @@ class EmbeddedRedis:
         path.write_text("\n".join(self._lines()) + "\n")
         command = [os.fspath(program), os.fspath(path), *(["--sentinel"] if self._sentinel else [])]
         self._process = subprocess.Popen(  # noqa: S603
-            command,
+            _bound_to_us(command),
             cwd=self._directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=_die_with_parent(),
         )
 
     def _lines(self) -> list[str]:
@@ -279,16 +283,9 @@ def free_port(*, below: int = 65_536) -> int:
             return port
 
 
-def _die_with_parent() -> Callable[[], None] | None:
-    if not sys.platform.startswith("linux"):
-        return None
-    # Loaded before the fork: nothing may be imported or allocated in the child.
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    parent = os.getpid()
-
-    def ask() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return ask
+def _bound_to_us(command: list[str]) -> list[str]:
+    """The command, run so that the process dies with this one: what a killed parent cannot see to itself."""
+    if not sys.platform.startswith("linux") or not sys.executable:
+        return command
+    # Not `preexec_fn`: between fork and exec of a process with threads no Python may run.
+    return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command]
