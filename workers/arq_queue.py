@@ -36,6 +36,9 @@ RESTART_MAX_S = 10.0
 STEADY_S = 60.0
 """A loop that ran for so long had no trouble of its own: the next failure is followed by a short pause again."""
 
+CANCEL_AGAIN_S = 0.2
+"""How long a cancelled task has to end before it is cancelled again."""
+
 _encode = msgspec.msgpack.Encoder(enc_hook=repr).encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -149,9 +152,15 @@ class ArqQueue:
         running = [task for task in worker.tasks.values() if not task.done()]
         if drain and running:
             await asyncio.wait(running, timeout=self._drain_s)
-        for task in (*worker.tasks.values(), loop):
-            task.cancel()
-        await asyncio.gather(*worker.tasks.values(), loop, return_exceptions=True)
+        left: set[asyncio.Task[Any]] = {*worker.tasks.values(), loop}
+        while left:
+            # More than once: `asyncio.wait_for` can lose a cancellation that meets the end of what it waits for.
+            for task in left:
+                task.cancel()
+            ended, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+            for task in ended:
+                if not task.cancelled():
+                    task.exception()  # seen: whoever needs it has it
         with suppress(RedisError, OSError):
             await self._client.delete(worker.health_check_key)
 
