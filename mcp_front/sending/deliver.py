@@ -91,8 +91,10 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
 
     async def deliver(self, outgoing: Outgoing, steps: Steps | None = None) -> Delivered:
         """Send the message. Raises what the host said (then nothing was sent), or `ToolFailure` ``outcome_unknown``."""
-        draft_id = await unbroken(self._create(outgoing.draft()))
+        made: list[int] = []
         try:
+            await unbroken(self._create(outgoing.draft(), made))
+            draft_id = made[0]
             if steps is not None:
                 await steps.drafted(draft_id)
             attachments = [
@@ -102,7 +104,8 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
             if steps is not None:
                 await steps.sending()
         except BaseException:
-            await unbroken(self.discard(draft_id))
+            for draft_id in made:
+                await unbroken(self.discard(draft_id))
             raise
         return await unbroken(self._finish(draft_id, tuple(attachments), steps))
 
@@ -131,15 +134,16 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
             return
         await self._done("delete_draft", draft_id)
 
-    async def _create(self, draft: Draft) -> int:
+    async def _create(self, draft: Draft, made: list[int]) -> None:
+        """Create the draft and put its id into ``made``, where whoever is cancelled meanwhile still finds it."""
         try:
             draft_id = await self.api.create_draft(draft)
         except (HostUnreachable, HostMisbehaved) as error:
             if not isinstance(error, HostUnreachable) or error.sent:
                 await self._discard_unanswered(draft)
             raise
+        made.append(draft_id)
         await self._leave("delete_draft", draft_id, due_in_s=DRAFT_LIFE_S)
-        return draft_id
 
     async def _discard_unanswered(self, draft: Draft) -> None:
         """Delete the draft of a creation that was not answered, if it is to be found. Best effort: it is not sent."""
