@@ -124,23 +124,30 @@ def _refused(error: HostRefused) -> ToolFailure:
     )
 
 
-def failure_result(failure: ToolFailure) -> mcp_types.CallToolResult:
-    """The result with ``isError``; text and structured content say the same."""
+def failure_text(failure: ToolFailure) -> str:
+    """The failure in words."""
     report = Report()
     report.say(scrub(failure.text))
+    if failure.host_text is not None:
+        report.fence(failure.host_text)
+    if failure.next_step:
+        report.say(f"Next: {failure.next_step}")
+    return report.text()
+
+
+def failure_result(failure: ToolFailure) -> mcp_types.CallToolResult:
+    """The result with ``isError``; text and structured content say the same."""
     error: dict[str, Any] = {"kind": failure.kind, "reason": scrub(failure.text)}
     error |= {name: value for name, value in failure.fields.items() if value is not None}
     if failure.host_text is not None:
-        report.fence(failure.host_text)
         error["host_text"] = scrub(failure.host_text)
     if failure.next_step:
-        report.say(f"Next: {failure.next_step}")
         error["next"] = failure.next_step
     structured: dict[str, Any] = {"error": error}
     if failure.host_text is not None:
         structured = {"notice": STATEMENT, **structured}
     return mcp_types.CallToolResult(
-        content=[mcp_types.TextContent(type="text", text=report.text())],
+        content=[mcp_types.TextContent(type="text", text=failure_text(failure))],
         structured_content=structured,
         is_error=True,
     )

@@ -6,6 +6,7 @@ Foreign is what somebody else wrote: bodies, topics, file names, addresses, the 
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import unicodedata
 from collections.abc import Callable
@@ -20,6 +21,9 @@ _KEPT_FORMATS = frozenset("\u200c\u200d")
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Controls, bidirectional and tag characters, lone surrogates, line and paragraph separators."""
+
+_TICKS = re.compile("``+")
+"""Runs of backticks that could end a code block of Markdown (CommonMark, 4.5)."""
 
 TOKEN_BYTES = 4
 """Of a fence's token. It need not be a secret for long: content was written before the token was drawn."""
@@ -62,19 +66,21 @@ class Report:
     piece and ends in another would swallow the fences between them.
     """
 
-    def __init__(self, *, token: Callable[[], str] = new_token) -> None:
+    def __init__(self, *, markdown: bool = False, token: Callable[[], str] = new_token) -> None:
+        """``markdown``: the block is rendered, so a fence is also a code block that its content cannot end."""
         self._parts: list[str | _Foreign] = []
         self._foreign = False
+        self._markdown = markdown
         self._token = token
 
     def say(self, line: str) -> None:
         """Our own words, nothing foreign in them."""
-        self._parts.append(line)
+        self._parts.append(scrub(line))
 
     def cite(self, line: str) -> None:
         """Our own words around foreign bits that went through `quoted` or `visible`."""
         self._foreign = True
-        self._parts.append(line)
+        self._parts.append(scrub(line))
 
     def fence(self, content: str) -> None:
         """Foreign content, exactly as it is, inside a fence."""
@@ -88,8 +94,15 @@ class Report:
         while any(token in content for content in contents):
             token = self._token()
         lines = [STATEMENT] if self._foreign else []
-        lines += [f"<<<{token}\n{part}\n{token}>>>" if isinstance(part, _Foreign) else part for part in self._parts]
-        return "\n".join(lines)
+        lines += [self._fenced(part, token) if isinstance(part, _Foreign) else part for part in self._parts]
+        return ("\n\n" if self._markdown else "\n").join(lines)
+
+    def _fenced(self, content: str, token: str) -> str:
+        fenced = f"<<<{token}\n{content}\n{token}>>>"
+        if not self._markdown:
+            return fenced
+        ticks = "`" * (max((len(run) for run in _TICKS.findall(content)), default=2) + 1)
+        return f"{ticks}\n{fenced}\n{ticks}"
 
 
 class _Foreign(str):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fmsg.delivery import CODES, Outcome, outcomes
-from fmsg.message import Message
+from fmsg.message import Message, Page
 from mcp_front import schemas
 from mcp_front.framing import STATEMENT, Report, quoted
 from mcp_front.render import Fields, headline, message_item, preview, shown_address, utc
@@ -61,7 +61,7 @@ async def _list_messages(context: ToolContext, arguments: Mapping[str, Any]) -> 
             and not (unread_only and message.read is True)
         )
 
-    async def fetch(limit: int, offset: int) -> Any:
+    async def fetch(limit: int, offset: int) -> Page:
         return await context.caller.api.list_received(limit=limit, offset=offset)
 
     page = await collect(fetch, shown, **_bounds(arguments))
@@ -74,7 +74,7 @@ async def _list_sent(context: ToolContext, arguments: Mapping[str, Any]) -> Tool
     def shown(message: Message) -> bool:
         return not message.is_draft and (reactions or not message.is_reaction)
 
-    async def fetch(limit: int, offset: int) -> Any:
+    async def fetch(limit: int, offset: int) -> Page:
         return await context.caller.api.list_sent(limit=limit, offset=offset)
 
     return _page_result(await collect(fetch, shown, **_bounds(arguments)), "sent", delivery=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from fmsg.errors import FmsgError, HostRefused
-from fmsg.message import ThreadMessage
+from fmsg.message import Message, ThreadMessage
 from fmsg.reference import format_reference, parse_reference
 from mcp_front import schemas
 from mcp_front.bodies import NO_TEXT, BodyText, body_text
@@ -45,15 +47,10 @@ MOST_MARKED = 100
 
 async def _get_message(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     message_id = parse_reference(arguments["id"])
-    most_bytes = arguments.get("max_body_bytes", MESSAGE_BODY_BYTES)
-    api = context.caller.api
-    message = await api.message(message_id)
-    body = await body_text(api, message, max_bytes=most_bytes)
+    message = await context.caller.api.message(message_id)
+    body = await body_text(context.caller.api, message, max_bytes=arguments.get("max_body_bytes", MESSAGE_BODY_BYTES))
     report = Report()
-    report.cite(f"Message {headline(message)}; {visible(message.type)}, {shown_size(message.size)}")
-    if message.sha256:
-        report.say(f"sha256 {visible(message.sha256)}")
-    show_body(report, body, message.size)
+    show_message(report, message, body)
     return ToolResult(
         structured={
             "notice": STATEMENT,
@@ -63,6 +60,14 @@ async def _get_message(context: ToolContext, arguments: Mapping[str, Any]) -> To
         },
         text=report.text(),
     )
+
+
+def show_message(report: Report, message: Message, body: BodyText) -> None:
+    """A whole message in a text block."""
+    report.cite(f"Message {headline(message)}; {visible(message.type)}, {shown_size(message.size)}")
+    if message.sha256:
+        report.say(f"sha256 {visible(message.sha256)}")
+    show_body(report, body, message.size)
 
 
 def show_body(report: Report, body: BodyText, size_bytes: int) -> None:
@@ -78,27 +83,52 @@ def show_body(report: Report, body: BodyText, size_bytes: int) -> None:
 
 
 async def _get_thread(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    message_id = parse_reference(arguments["id"])
-    api = context.caller.api
-    found = await lineage(api, message_id)
-    shown = newest_and_root(found.messages, arguments.get("max_messages", THREAD_MESSAGES))
-    most_bytes = arguments.get("max_body_bytes", THREAD_BODY_BYTES)
-    bodies = await thread_bodies(context, shown, most_bytes)
-    omitted = len(found.messages) - len(shown)
-    complete = found.complete and not omitted
-    terminal = found.trigger.terminal
-    participants = found.participants_but(context.caller.address)
+    thread = await shown_thread(
+        context,
+        parse_reference(arguments["id"]),
+        most=arguments.get("max_messages", THREAD_MESSAGES),
+        most_bytes=arguments.get("max_body_bytes", THREAD_BODY_BYTES),
+    )
+    found = thread.lineage
+    target = format_reference(found.trigger.id)
     fields: Fields = {
         "notice": STATEMENT,
         "root_id": format_reference(found.root_id),
-        "trigger_id": format_reference(message_id),
-        "complete": complete,
-        "participants": addresses(participants),
-        "reply_target_id": None if terminal else format_reference(message_id),
-        "terminal": terminal,
-        "messages": [thread_item(message, body) for message, body in zip(shown, bodies, strict=True)],
+        "trigger_id": target,
+        "complete": found.complete and not thread.omitted,
+        "participants": addresses(thread.participants),
+        "reply_target_id": None if found.trigger.terminal else target,
+        "terminal": found.trigger.terminal,
+        "messages": [thread_item(message, body) for message, body in thread.shown],
     }
-    return ToolResult(structured=fields, text=_thread_text(found, shown, bodies, participants, omitted))
+    report = Report()
+    show_thread(report, thread)
+    return ToolResult(structured=fields, text=report.text())
+
+
+class ShownThread(msgspec.Struct, frozen=True, kw_only=True):
+    """What is shown of a lineage: some of its messages with their bodies, and who takes part besides the caller."""
+
+    lineage: Lineage
+    shown: tuple[tuple[ThreadMessage, BodyText], ...]
+    participants: tuple[str, ...]
+
+    @property
+    def omitted(self) -> int:
+        """How many messages are left out."""
+        return len(self.lineage.messages) - len(self.shown)
+
+
+async def shown_thread(context: ToolContext, message_id: int, *, most: int, most_bytes: int) -> ShownThread:
+    """The lineage of a message, ``most`` messages of it, ``most_bytes`` of each body."""
+    found = await lineage(context.caller.api, message_id)
+    messages = newest_and_root(found.messages, most)
+    bodies = await thread_bodies(context, messages, most_bytes)
+    return ShownThread(
+        lineage=found,
+        shown=tuple(zip(messages, bodies, strict=True)),
+        participants=found.participants_but(context.caller.address),
+    )
 
 
 def newest_and_root(messages: Sequence[ThreadMessage], most: int) -> list[ThreadMessage]:
@@ -144,26 +174,22 @@ def thread_item(message: ThreadMessage, body: BodyText) -> Fields:
     return item
 
 
-def _thread_text(
-    found: Lineage,
-    shown: Sequence[ThreadMessage],
-    bodies: Sequence[BodyText],
-    participants: Sequence[str],
-    omitted: int,
-) -> str:
-    report = Report()
-    report.cite(f"Thread {found.root_id} up to message {found.trigger.id}, with {shown_addresses(participants)}.")
+def show_thread(report: Report, thread: ShownThread) -> None:
+    """A thread in a text block."""
+    found = thread.lineage
+    report.cite(
+        f"Thread {found.root_id} up to message {found.trigger.id}, with {shown_addresses(thread.participants)}."
+    )
     if found.trigger.terminal:
         report.say("The message is terminal: nobody can reply, react or add recipients to it.")
     else:
-        report.say(f"Reply with reply, id {found.trigger.id}.")
-    if omitted:
-        report.say(f"{omitted} messages after the root are left out; max_messages gives more.")
+        report.say(f"To answer: reply, id {found.trigger.id}.")
+    if thread.omitted:
+        report.say(f"{thread.omitted} messages after the root are left out; max_messages gives more.")
     elif not found.complete:
         report.say("Some messages are not visible to you.")
-    for message, body in zip(shown, bodies, strict=True):
+    for message, body in thread.shown:
         show_thread_message(report, message, body)
-    return report.text()
 
 
 def show_thread_message(report: Report, message: ThreadMessage, body: BodyText) -> None:
