@@ -127,11 +127,15 @@ class Daemon:
                 holding.runner.reconcile_within(self._ctx.pace.soon_s(feeds=self._ctx.feeds))
 
     def _wake(self, caller: CallerKey) -> None:
-        """Somebody asked for a caller, and there may be something to do."""
+        """Somebody asked for a caller that has a new token or, as far as the store knows, no live feed."""
         holding = self._holdings.get(caller)
         if holding is not None:
             holding.asked_at_s = self._clock()
             holding.runner.poke()
+            if holding.owned:
+                # A store that was emptied forgot what we reported, and maybe the ledger with it.
+                self._reporter.changed(caller)
+                holding.runner.reconcile_within(self._ctx.pace.soon_s(feeds=self._ctx.feeds))
         elif not self._draining:
             self._hinted.add(caller)
             self._placing.known.add(caller)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from daemon.feed import WITH_SOCKET
+from daemon.feed import WITH_SOCKET, State
 from daemon.feed_context import FeedContext
 from daemon.heart import Heart
 from daemon.holding import Holding
@@ -14,7 +14,7 @@ from daemon.ownership import assign
 from daemon.reporting import Reporter
 from daemon.run_feed import FeedRunner
 from ledger.arrival import CallerKey
-from ledger.port import Activation, Fleet, Lease
+from ledger.port import Activation, FeedReport, Fleet, Lease
 from telemetry.metrics import HANDOVERS, LEASES, LEASES_LOST
 
 log = logging.getLogger(__name__)
@@ -198,6 +198,8 @@ class Placing:
         for chunk in _chunks(list(gone)):
             reports = await asyncio.gather(*(self._ctx.activations.feed(caller) for caller in chunk))
             for caller, report in zip(chunk, reports, strict=True):
+                if report is not None and report.daemon == self._heart.id:
+                    await self._take_back(caller)
                 if report is None or report.daemon != gone[caller]:
                     continue
                 # A new owner that lacks a token will not listen before we are gone.
@@ -205,6 +207,22 @@ class Placing:
                     HANDOVERS.labels("out").inc()
                     self._leaving.discard(caller)
                     self._ctx.spawn(self._drop(caller))
+
+    async def _take_back(self, caller: CallerKey) -> None:
+        """What we said of a caller reached the store after its new owner's word: let that one speak again."""
+        holding = self._holdings.get(caller)
+        if holding is None:
+            return
+        idle = FeedReport(state=State.IDLE.value, daemon=self._heart.id, since_s=self._ctx.clock())
+        await self._ctx.activations.report(caller, idle)
+        # Rings, since no feed is live as far as the store knows.
+        await self._ctx.activations.activate(
+            caller,
+            address=holding.runner.address,
+            api_url=self._ctx.http.api_url,
+            token=None,
+            token_expires_at_s=0.0,
+        )
 
     def _look_at(self, holding: Holding, lease: Lease) -> None:
         if lease.daemon != self._heart.id:

@@ -52,6 +52,7 @@ class FeedRunner:
         "_live_since_s",
         "_looking",
         "_pages",
+        "_poll_at_s",
         "_quiet_rounds",
         "_recorder",
         "_retry_at_s",
@@ -80,7 +81,7 @@ class FeedRunner:
         self._recorder = Recorder(ctx, caller, api, self)
         self._comparer = Comparer(ctx, caller, address, api, self)
         self._delays: Iterator[float] | None = None
-        self._retry_at_s = self._list_at_s = self._check_at_s = self._live_since_s = NEVER
+        self._retry_at_s = self._list_at_s = self._check_at_s = self._poll_at_s = self._live_since_s = NEVER
         self._asks = 0
         self._quiet_rounds = 0
         self._pages = 1
@@ -216,11 +217,14 @@ class FeedRunner:
                 return
             self._pages = 1
             self._live_since_s = self._now()
+            self._poll_at_s = NEVER
             self._move(Signal.CAUGHT_UP)
             self._recorder.write()
             self._list_at_s = self._now() + min(self._ctx.settings.reconcile_reconnected_s, self._interval_s())
         elif self.state is State.LIVE:
-            self.error = None
+            if self.error is not None:
+                self.error = None
+                self._ctx.watcher.changed(self.caller, self.state)
             if self._comparer.reconciled(result, waiting=self._recorder):
                 self.check_within(self._ctx.settings.lost_grace_s)
             if result.began:
@@ -360,11 +364,17 @@ class FeedRunner:
         delay_s = self._delay_s(diagnosis)
         RECONNECT_DELAY.observe(delay_s)
         self._retry_at_s = self._now() + delay_s
-        self._poll_later(diagnosis)
+        if self._poll_at_s == NEVER:
+            self._poll_later(diagnosis)
+        else:
+            # Attempts to connect in between do not put the poll off.
+            self._list_at_s = self._poll_at_s
+            self._arm()
 
     def _poll_later(self, diagnosis: Diagnosis | None = None) -> None:
         delay_s = self._ctx.settings.poll_s * self._ctx.rng.uniform(0.5, 1.0)
-        self._list_at_s = self._now() + max(delay_s, diagnosis.retry_after_s if diagnosis is not None else 0.0)
+        self._poll_at_s = self._now() + max(delay_s, diagnosis.retry_after_s if diagnosis is not None else 0.0)
+        self._list_at_s = self._poll_at_s
         self._arm()
 
     def _connect(self) -> None:

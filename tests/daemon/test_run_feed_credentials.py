@@ -22,7 +22,7 @@ async def test_a_refused_token_is_not_tried_again_but_a_new_one_is(world: World)
     await world.daemon()
     assert (await alice.until("asking")).needs_credential
     attempts = world.host.core.faults.requests["ws"]
-    await world.bell.until(lambda: world.gets > 3)  # it looks for another token, and looks again
+    await world.until_called("get", 3)  # it looks for another token, and looks again
     assert world.host.core.faults.requests["ws"] == attempts
     await alice.ask()
     await alice.until("live")
@@ -43,12 +43,16 @@ async def test_a_feed_whose_token_expired_keeps_its_socket_and_fetches_nothing(w
     new = world.deliver(alice)
     (entry,) = await alice.until_ids(new)
     assert entry.source == "push"
-    await world.bell.until(lambda: world.gets > 3)
+    await world.until_called("get", 3)
     assert (world.host.core.faults.requests["list"], alice.sockets) == (lists, 1)
     await alice.ask()
     await world.bell.until(lambda: world.host.core.faults.requests["list"] > lists)
-    report = await alice.until("live")
-    assert report.error is None or not report.needs_credential
+
+    async def content() -> bool:
+        report = await alice.report()
+        return report is not None and report.live and not report.needs_credential and report.error is None
+
+    await world.bell.until(content)
 
 
 async def test_a_refused_caller_stops_the_feed_which_says_why_in_the_hosts_words(world: World) -> None:
@@ -67,7 +71,7 @@ async def test_a_stopped_feed_tries_again_with_another_token_but_not_at_once(wor
     await alice.until("stopped")
     attempts = world.host.core.faults.requests["ws"]
     await alice.ask()
-    await world.bell.until(lambda: world.gets > 1)
+    await world.until_called("get", 1)
     assert world.host.core.faults.requests["ws"] == attempts
     await alice.until("live")
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from prometheus_client import REGISTRY
 
@@ -19,7 +21,7 @@ from fmsg.tokens import AccessToken, KeyTokens
 from fmsg.webapi import WebApi
 from ledger.arrival import Arrival, CallerKey, caller_key
 from ledger.limits import LedgerLimits
-from ledger.port import Activation, FeedReport, LedgerUnavailable, Store
+from ledger.port import FeedReport, LedgerUnavailable, Store
 from sandbox.host import SandboxHost, serve
 
 WITHIN_S = 10.0
@@ -63,15 +65,15 @@ def quick(**changes: Any) -> DaemonSettings:
 
 def metric(name: str) -> float:
     """The sum of a metric over its labels."""
-    return sum(
-        sample.value for family in REGISTRY.collect() for sample in family.samples if sample.name == name
-    )
+    return sum(sample.value for family in REGISTRY.collect() for sample in family.samples if sample.name == name)
 
 
 class Bell:
     """Wakes a test whenever something happened that it may wait for."""
 
     def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        """How often which method was called."""
         self._waiting: set[asyncio.Future[None]] = set()
 
     def ring(self) -> None:
@@ -86,10 +88,12 @@ class Bell:
             setattr(thing, name, self._ringing(getattr(thing, name)))
 
     def _ringing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        name = method.__name__
         if asyncio.iscoroutinefunction(method):
 
             @functools.wraps(method)
             async def after(*args: Any, **kwargs: Any) -> Any:
+                self.calls[name] += 1
                 try:
                     return await method(*args, **kwargs)
                 finally:
@@ -126,6 +130,8 @@ class Agent:
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
+        self.counts: list[int] = []
+        """How many sockets it had, after each change."""
         self.address = f"@{name}@{world.host.domain}"
         self.api_key = world.host.control.create_key(self.address)
         self.key: CallerKey = caller_key(world.http.api_url, self.address)
@@ -212,6 +218,52 @@ class Running:
         await self.task
 
 
+class Cable:
+    """A store as one daemon sees it. Pulled, every call hangs until it is plugged in again."""
+
+    def __init__(self, store: Store) -> None:
+        self.plugged = asyncio.Event()
+        self.plugged.set()
+        for part in ("ledger", "doorbell", "activations", "fleet", "documents", "chores"):
+            setattr(self, part, _Part(getattr(store, part), self.plugged))
+
+    ledger: Any
+    doorbell: Any
+    activations: Any
+    fleet: Any
+    documents: Any
+    chores: Any
+
+    async def ping(self) -> None:
+        """Wait for the plug."""
+        await self.plugged.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+class _Part:
+    def __init__(self, part: Any, plugged: asyncio.Event) -> None:
+        self._part = part
+        self._plugged = plugged
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._part, name)
+        if not asyncio.iscoroutinefunction(method):
+            return method
+
+        async def through(*args: Any, **kwargs: Any) -> Any:
+            await self._plugged.wait()
+            return await method(*args, **kwargs)
+
+        return through
+
+
 class World:
     """Everything a test of the daemon needs."""
 
@@ -223,24 +275,22 @@ class World:
         self.bell.on(store.ledger, "append", "begin", "set_roots", "forget")
         self.bell.on(store.activations, "report", "retire", "activate", "get")
         self.bell.on(store.fleet, "take", "release", "beat", "leave")
-        self.bell.on(host.core.listener, "add", "remove")
-        self.gets = 0
-        """Looks at activations since the last request of an agent."""
-        self._count_gets()
+        self._agents: dict[str, Agent] = {}
+        self._watch_sockets()
         self.failures = 0
         """Calls to ledgers that failed in `store_away`."""
         self._stack = stack
 
     async def agent(self, name: str, *, ask: bool = True) -> Agent:
         """A caller; ``ask``: it has asked already."""
-        agent = Agent(self, name)
+        agent = self._agents[name] = Agent(self, name)
         if ask:
             await agent.ask()
         return agent
 
-    async def daemon(self, name: str = "daemon", **settings: Any) -> Running:
+    async def daemon(self, name: str = "daemon", *, store: Store | None = None, **settings: Any) -> Running:
         """A daemon that runs until the end of the test."""
-        daemon = Daemon(self.store, self.http, name=name, settings=quick(**settings), rng=random.Random(name))
+        daemon = Daemon(store or self.store, self.http, name=name, settings=quick(**settings), rng=random.Random(name))
         stop = asyncio.Event()
         task = asyncio.create_task(daemon.run(stop))  # ended by _end
         running = Running(daemon, task, stop)
@@ -248,19 +298,22 @@ class World:
         await daemon.ready.wait()
         return running
 
-    def _count_gets(self) -> None:
-        get, activate = self.store.activations.get, self.store.activations.activate
+    def _watch_sockets(self) -> None:
+        """Let each agent remember how many sockets it had."""
+        listener = self.host.core.listener
 
-        async def counting(caller: CallerKey) -> Activation | None:
-            self.gets += 1
-            return await get(caller)
+        def noting(method: Callable[..., None]) -> Callable[..., None]:
+            def then(address: str, ear: Any) -> None:
+                method(address, ear)
+                for agent in self._agents.values():
+                    if agent.address == address:
+                        agent.counts.append(agent.sockets)
+                self.bell.ring()
 
-        async def resetting(*args: Any, **kwargs: Any) -> None:
-            self.gets = 0
-            await activate(*args, **kwargs)
+            return then
 
-        setattr(self.store.activations, "get", counting)
-        setattr(self.store.activations, "activate", resetting)
+        for name in ("add", "remove"):
+            setattr(listener, name, noting(getattr(listener, name)))
 
     @contextmanager
     def store_away(self) -> Iterator[None]:
@@ -279,6 +332,29 @@ class World:
         finally:
             for name, method in there.items():
                 setattr(self.store.ledger, name, method)
+
+    def empty(self) -> None:
+        """Make a store in memory forget activations, reports, members and leases."""
+        for part, names in (
+            (self.store.activations, ("_active", "_reports")),
+            (self.store.fleet, ("_beats", "_leases")),
+        ):
+            for name in names:
+                getattr(part, name).clear()
+
+    async def until_members(self, count: int) -> None:
+        """Wait until every daemon had time to see so many."""
+
+        async def there() -> bool:
+            return len(await self.store.fleet.members()) == count
+
+        await self.bell.until(there)
+        await self.until_called("beat", 3 * count)
+
+    async def until_called(self, name: str, times: int) -> None:
+        """Wait until a method of the store that rings the bell was called so many times more."""
+        goal = self.bell.calls[name] + times
+        await self.bell.until(lambda: self.bell.calls[name] >= goal)
 
     async def until_reconciled(self, rounds: int) -> None:
         """Wait for so many reconciliations of any feeds, counted from now."""
