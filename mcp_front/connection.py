@@ -47,6 +47,7 @@ class Connection(HttpToolsProtocol):
         self._idle_bytes = 0
         self._moved = False
         self._too_large = False
+        self._timed = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn narrows it
         """A client has connected; it has ``header_s`` for its first request's headers."""
@@ -55,11 +56,11 @@ class Connection(HttpToolsProtocol):
             metrics.REFUSALS.labels("max_connections").inc()
             transport.abort()
             return
-        self._wheel.add(self, self._budgets.header_s)
+        self._begin_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone, or we have closed."""
-        self._wheel.forget(self, self._budgets.header_s)
+        self._end_deadline()
         super().connection_lost(exc)
         on_lost, self.on_lost = self.on_lost, None
         if on_lost is not None:
@@ -71,7 +72,7 @@ class Connection(HttpToolsProtocol):
         The parser hands a header out when it is complete: bytes it takes without getting anywhere are counted here.
         """
         if self.cycle is not None and self.cycle.response_complete:
-            self._wheel.add(self, self._budgets.header_s)
+            self._begin_deadline()
         self._moved = False
         super().data_received(data)
         self._idle_bytes = 0 if self._moved else self._idle_bytes + len(data)
@@ -97,7 +98,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The request can be handled; its body has a deadline of its own."""
-        self._wheel.forget(self, self._budgets.header_s)
+        self._end_deadline()
         self._moved = True
         super().on_headers_complete()
 
@@ -132,9 +133,21 @@ class Connection(HttpToolsProtocol):
 
     def due(self) -> None:
         """The headers did not come in time."""
+        self._timed = False
         if not self.transport.is_closing():
             metrics.REFUSALS.labels("header_s").inc()
             self.transport.abort()
+
+    def _begin_deadline(self) -> None:
+        """Bytes that keep coming do not put it off: neither slow headers nor the rest of a refused body."""
+        if not self._timed:
+            self._timed = True
+            self._wheel.add(self, self._budgets.header_s)
+
+    def _end_deadline(self) -> None:
+        if self._timed:
+            self._timed = False
+            self._wheel.forget(self, self._budgets.header_s)
 
     def _count(self, size: int) -> None:
         self._head_bytes += size

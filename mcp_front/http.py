@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import mcp_types
@@ -33,8 +34,6 @@ OUTAGE_RETRY_S = 5.0
 """When to come back while the host cannot be asked about keys; hosts restart in seconds."""
 PREFLIGHT_MAX_AGE_S = 600
 """How long a browser may remember a preflight; the list of origins changes with a deploy only."""
-DISCARDED_BYTES = 64 * 1024
-"""A refused request with no more body than this keeps its connection: most of it has arrived already."""
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}", re.ASCII)
 _HEADER_NAME = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]{1,64}")
@@ -63,15 +62,12 @@ class HttpRequest(msgspec.Struct, frozen=True):
 class _Refused(Exception):
     """An answer that is no JSON-RPC result."""
 
-    def __init__(
-        self, status: int, text: str, *, reason: str, headers: Sequence[tuple[bytes, bytes]] = (), close: bool = False
-    ) -> None:
+    def __init__(self, status: int, text: str, *, reason: str, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         super().__init__(text)
         self.status = status
         self.text = text
         self.reason = reason
         self.headers = headers
-        self.close = close
 
 
 class HttpFront:
@@ -148,11 +144,13 @@ class HttpFront:
                 )
                 await self._exchange(scope, send, headers, body, request, accepts_json, extra)
         except _Refused as refused:
-            await self._refuse(send, headers, refused, extra)
+            await self._refuse(send, refused, extra)
         except BodyRefused as refused:
             retry = [] if refused.retry_after_s is None else [_retry_after(refused.retry_after_s)]
-            told = _Refused(refused.status, str(refused), reason=refused.budget, headers=retry, close=True)
-            await self._refuse(send, headers, told, extra)
+            if refused.status == HTTPStatus.REQUEST_TIMEOUT:
+                retry.append((b"connection", b"close"))
+            told = _Refused(refused.status, str(refused), reason=refused.budget, headers=retry)
+            await self._refuse(send, told, extra)
         except ClientGone:
             return
 
@@ -226,14 +224,14 @@ class HttpFront:
         except FmsgError as error:
             raise _unavailable(error) from None
 
-    async def _refuse(self, send: Send, headers: RawHeaders, refused: _Refused, extra: RawHeaders) -> None:
+    async def _refuse(self, send: Send, refused: _Refused, extra: RawHeaders) -> None:
+        """Answer; what is still to come of the body is thrown away by the connection, within its deadline.
+
+        To close at once would be cheaper, but then the kernel resets the connection under the bytes still coming in,
+        and the client gets to see the reset instead of the answer.
+        """
         metrics.REFUSALS.labels(refused.reason).inc()
-        head = [*refused.headers, *extra]
-        declared = _declared(headers)
-        unread = declared is None and bool(values_of(headers, b"transfer-encoding"))
-        if refused.close or unread or (declared or 0) > DISCARDED_BYTES:
-            head.append((b"connection", b"close"))
-        await reply(send, refused.status, _error_body(refused.text), head)
+        await reply(send, refused.status, _error_body(refused.text), [*refused.headers, *extra])
 
     def _source(self, scope: dict[str, Any], headers: RawHeaders) -> str:
         return source_of(_peer(scope), values_of(headers, b"x-forwarded-for"), self._proxies)
