@@ -1,10 +1,46 @@
+"""A world of two federated hosts for the tests of the front."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 import pytest
 
+from sandbox.switches import OLDER
+from tests.mcp_front.agents import Agent, World, running_world
 from tests.mcp_front.fakes import Front, front
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """Two current hosts."""
+    async with running_world() as running:
+        yield running
+
+
+@pytest.fixture
+async def older_world() -> AsyncIterator[World]:
+    """Two hosts from before hashes, reactions, terminal messages and thread answers."""
+    async with running_world(OLDER) as running:
+        yield running
+
+
+@pytest.fixture
+def ann(world: World) -> Agent:
+    """At the first host."""
+    return world.agent("ann")
+
+
+@pytest.fixture
+def bob(world: World) -> Agent:
+    """At the second host."""
+    return world.agent("bob", "there.test")
+
+
+@pytest.fixture
+def cat(world: World) -> Agent:
+    """At the first host, as ann."""
+    return world.agent("cat")
 
 
 @pytest.fixture
