@@ -6,27 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import fakeredis
 import pytest
 
-from ledger.scripts import Commands, Scripts
-from ledger.topology import Standalone, Topology, connect, parse_url
+from ledger.scripts import Scripts
+from ledger.topology import Topology, connect
 from tests.conftest import RedisServers, flush
+from tests.fake_redis import FakeTopology
 
 BACKENDS = ["fakeredis", "redis-server", "valkey-server"]
-
-
-class FakeTopology(Standalone):
-    """Nothing behind it but a fakeredis."""
-
-    def __init__(self) -> None:
-        super().__init__(parse_url("redis://nowhere.invalid"), prefix="fmsg")
-        self.fake: Any = fakeredis.FakeAsyncRedis()
-
-    @property
-    def commands(self) -> Commands:
-        commands: Commands = self.fake
-        return commands
 
 
 class Backend:
@@ -37,23 +24,24 @@ class Backend:
         self.scripts = Scripts(topology.commands)
 
     async def command(self, *words: Any) -> Any:
+        """Send a command as it is."""
         return await self.topology.commands.execute_command(*words)
 
     async def keys(self) -> list[str]:
+        """The names of all keys, sorted."""
         return sorted(key.decode() for key in await self.command("KEYS", "*"))
 
 
 @asynccontextmanager
 async def backend_of(name: str, request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
+    """An empty backend by its name."""
     if name == "fakeredis":
-        fake = FakeTopology()
-        yield Backend(fake)
-        await fake.fake.aclose()
-        return
-    servers: RedisServers = request.getfixturevalue("redis_servers")
-    server = servers.get(name)
-    flush(server)
-    topology = connect(server.url)
+        topology: Topology = FakeTopology()
+    else:
+        servers: RedisServers = request.getfixturevalue("redis_servers")
+        server = servers.get(name)
+        flush(server)
+        topology = connect(server.url)
     try:
         yield Backend(topology)
     finally:

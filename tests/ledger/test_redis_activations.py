@@ -11,6 +11,7 @@ from ledger.limits import LedgerLimits
 from ledger.redis_activations import WAKE, RedisActivations
 from ledger.seal import SealKeys
 from ledger.shards import shard_of
+from tests.fake_redis import FakeTopology
 from tests.ledger.redis_backends import BACKENDS, Backend, backend_of
 from tests.ledger.side_contract import ANN, BEN, ActivationsContract, Side, activate, live
 
@@ -132,8 +133,7 @@ class TestRedisActivations(ActivationsContract):
 class TestRinging:
     @pytest.fixture
     async def published(self, backend: Backend) -> AsyncIterator[Any]:
-        client: Any = backend.topology.commands
-        async with client.pubsub() as reader:
+        async with backend.topology.pubsub() as reader:
             await reader.subscribe(f"fmsg:{WAKE}")
             assert (await reader.get_message(timeout=5.0))["type"] == "subscribe"
             yield reader
@@ -164,8 +164,6 @@ class TestRinging:
         assert await ask(expires_at_s + 5), "the feed is not live"
 
     def test_what_the_reader_hears_goes_to_whoever_listens(self, keys: SealKeys) -> None:
-        from tests.ledger.redis_backends import FakeTopology
-
         activations = side_of(Backend(FakeTopology()), keys).activations
         assert isinstance(activations, RedisActivations)
         heard: list[CallerKey] = []
