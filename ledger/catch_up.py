@@ -94,7 +94,9 @@ def baseline_of(page: Page, *, address: str) -> Baseline:
     on the page stands in for it.
     """
     messages = [seen_from(message, address=address, root=0) for message in page.messages if not message.is_draft]
-    newest_id = max((seen.id for seen in messages), default=0)
+    # Drafts alone say that whatever else there is lies below them.
+    below_drafts = min((message.id for message in page.messages), default=1) - 1
+    newest_id = max((seen.id for seen in messages), default=below_drafts)
     times = [seen.sent_at_s for seen in messages]
     if page.host_time_s is None:
         return Baseline(newest_id=newest_id, time_s=max(times, default=0.0))

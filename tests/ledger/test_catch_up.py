@@ -107,6 +107,20 @@ class TestBeginning:
         await begin(host, ledger, seed_limit=64)
         assert await ids(ledger) == list(range(56, 120))
 
+    async def test_a_page_of_drafts_alone_makes_no_news_of_what_lies_below(
+        self, host: FakeHost, ledger: MemoryLedger
+    ) -> None:
+        for id_ in range(1, 50):
+            host.put(id_, time_s=float(id_))
+        for id_ in range(50, 150):
+            host.put(id_, time_s=None)
+        state = await begin(host, ledger)
+        assert (state.last_n, state.baseline.newest_id) == (0, 69)
+        assert (await compare(host, ledger, min_pages=3)).new == ()
+        host.send(60, time_s=1001.0)
+        host.send(100, time_s=900.0)
+        assert (await compare(host, ledger, min_pages=3)).new == ((100, 1), (60, 2))
+
     async def test_no_seeds_at_all(self, host: FakeHost, ledger: MemoryLedger) -> None:
         host.put(4)
         state = await begin(host, ledger, seed_limit=0)
