@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -27,6 +28,10 @@ Cleartext http:// is allowed to loopback only, or with FMSG_ALLOW_INSECURE_HTTP=
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if parent := os.environ.pop("_FMSG_MCPD_PARENT", None):
+        from ops.parent import end_with_parent
+
+        end_with_parent(int(parent))
     if arguments == ["stdio"]:
         # The commonest start by far, and the one somebody waits for: no parser, no other command.
         from ops.stdio import run
@@ -58,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
         _front,
     )
     _add_bind(front)
+    front.add_argument("--fd", type=int, help=argparse.SUPPRESS)
 
     _add(
         commands,
@@ -150,7 +156,7 @@ def _stdio(_options: argparse.Namespace) -> int:
 def _front(options: argparse.Namespace) -> int:
     from ops.serve import front
 
-    return front(host=options.host, port=options.port, workers=options.workers)
+    return front(host=options.host, port=options.port, workers=options.workers, fd=options.fd)
 
 
 def _daemon(_options: argparse.Namespace) -> int:

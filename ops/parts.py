@@ -12,6 +12,7 @@ from ledger.store import RedisStore
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings
 from ops.settings import SettingError, Settings
 from telemetry import metrics
+from workers.settings import WorkerSettings
 
 BEATS_PER_TTL = 4
 """Heartbeats in the time after which a daemon counts as dead: three may fail."""
@@ -70,6 +71,15 @@ def daemon_settings(settings: Settings) -> DaemonSettings:
         reconcile_quiet_s=settings.reconcile_s * 5,
         reconcile_alarmed_s=settings.reconcile_s / 4,
         reconcile_reconnected_s=min(10.0, settings.reconcile_s / 4),
+        seed_limit=limits(settings).seed_limit,
+    )
+
+
+def worker_settings(settings: Settings) -> WorkerSettings:
+    """What a worker takes. Raises `SettingError`."""
+    return WorkerSettings(
+        queue_url=settings.queue_redis_url or settings.need_redis_url(),
+        prefix=settings.redis_prefix,
         seed_limit=limits(settings).seed_limit,
     )
 

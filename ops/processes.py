@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -16,6 +15,9 @@ from typing import Any
 STOP_GRACE_S = 10.0
 """How long a child may take to end after SIGTERM before it is killed: longer than a front's drain of idle waits."""
 
+PARENT_VARIABLE = "_FMSG_MCPD_PARENT"
+"""Tells a child who started it: `ops.parent` makes it end when that process does, also when that one is killed."""
+
 READY_S = 30.0
 """How long a child may take to announce itself; a cold machine compiles bytecode first."""
 
@@ -24,12 +26,10 @@ class ChildFailed(Exception):
     """A child process ended, or did not announce itself in time. The text holds the end of its output."""
 
 
-def _die_with_parent() -> None:
-    """Linux: the kernel ends the child when the parent is killed; elsewhere the parent's own clean-up has to do."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """Our environment without its FMSG_ variables, with the given ones, for a child that is to end when we do."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("FMSG_")}
+    return {**inherited, **extra, PARENT_VARIABLE: str(os.getpid())}
 
 
 class Child:
@@ -46,7 +46,6 @@ class Child:
     @classmethod
     async def start(cls, name: str, *arguments: str, env: Mapping[str, str], log_dir: Path) -> Child:
         """Start ``fmsg-mcpd`` with the arguments. ``env`` is added to a copy of ours without its FMSG_ variables."""
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("FMSG_")}
         log = log_dir / f"{name}.log"
         with log.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
@@ -57,9 +56,8 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=sink,
-                env={**inherited, **env},
+                env=child_environment(env),
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
             )
         return cls(name, process, log)
 

@@ -105,7 +105,7 @@ def daemon() -> int:
             )
 
             async def ready() -> str | None:
-                return await _store_ready(store)
+                return await store_ready(store)
 
             async with health.serving(
                 settings.metrics_host, settings.metrics_port, role="daemon", version=version(), ready=ready
@@ -116,7 +116,7 @@ def daemon() -> int:
     return run_role("daemon", serve)
 
 
-async def _store_ready(store: Store) -> str | None:
+async def store_ready(store: Store) -> str | None:
     """None if Redis can be written and read, else why the process is not ready."""
     from ledger.port import LedgerUnavailable
 
@@ -126,3 +126,76 @@ async def _store_ready(store: Store) -> str | None:
     except (LedgerUnavailable, TimeoutError) as error:
         return f"Redis cannot be used: {error or 'no answer in time'}"
     return None
+
+
+def worker() -> int:
+    """Run a worker until a signal comes."""
+
+    async def serve(settings: Settings, stop: asyncio.Event) -> None:
+        from ops import health, parts
+        from ops.processes import announce
+        from ops.version import version
+        from workers.worker import run_worker
+
+        async with parts.host_http(settings) as http, parts.redis_store(settings) as store:
+            await store.ping()
+
+            async def ready() -> str | None:
+                return await store_ready(store)
+
+            async with health.serving(
+                settings.metrics_host, settings.metrics_port, role="worker", version=version(), ready=ready
+            ) as port:
+                announce(worker=os.getpid(), metrics_port=port)
+                await run_worker(parts.worker_settings(settings), store, http, stop=stop)
+
+    return run_role("worker", serve)
+
+
+def front(*, host: str | None, port: int | None, workers: int | None, fd: int | None) -> int:
+    """Run a front until a signal comes; with several workers, as many processes on one port.
+
+    ``fd`` is a listening socket that the process was given by the one that started it.
+    """
+
+    async def serve(settings: Settings, stop: asyncio.Event) -> None:
+        from ops import health, parts
+        from ops.processes import announce
+        from ops.version import version
+
+        front_settings = parts.front_settings(settings, host=host, port=port)
+        parts.seal_keys(settings)
+        count = settings.workers if workers is None else workers
+        if fd is None and count > 1:
+            from ops.replicas import run_replicas
+
+            await run_replicas(settings, front_settings, count=count, stop=stop)
+            return
+        from mcp_front.serve import serve_http
+
+        async with parts.host_http(settings) as http, parts.redis_store(settings) as store:
+            await store.ping()
+
+            async def ready() -> str | None:
+                return "draining" if stop.is_set() else await store_ready(store)
+
+            sockets = None if fd is None else [socket.socket(fileno=fd)]
+            side_port = None if fd is not None else settings.metrics_port
+            async with health.serving(
+                settings.metrics_host, side_port, role="front", version=version(), ready=ready
+            ) as metrics_port:
+
+                def started(bound_host: str, bound_port: int) -> None:
+                    url = mcp_url(bound_host, bound_port, front_settings.http.path)
+                    announce(front=os.getpid(), mcp_url=url, metrics_port=metrics_port)
+                    log.info("serving", extra={"action": "serving", "url": url})
+
+                await serve_http(front_settings, store, http, stop=stop, sockets=sockets, started=started)
+
+    return run_role("front", serve)
+
+
+def mcp_url(host: str, port: int, path: str) -> str:
+    """The URL a client on this machine uses for a bound address."""
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+    return f"http://{shown}:{port}{path}"

@@ -1,0 +1,104 @@
+"""`fmsg-mcpd up`: a front, a daemon and the jobs in one process, with a redis-server of its own where none is named."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+
+from daemon.daemon import Daemon
+from ledger.embedded import EmbeddedRedis, NoServer
+from ledger.seal import SealKeys
+from mcp_front.serve import serve_http
+from ops import health, parts
+from ops.processes import announce
+from ops.serve import mcp_url, run_role, store_ready
+from ops.settings import SettingError, Settings
+from ops.version import version
+from workers.worker import run_worker
+
+log = logging.getLogger(__name__)
+
+
+def up(*, host: str | None, port: int | None, workers: int | None, data_dir: str | None) -> int:
+    """Run everything until a signal comes."""
+
+    directory = None if data_dir is None else Path(data_dir).expanduser().resolve()
+
+    async def serve(settings: Settings, stop: asyncio.Event) -> None:
+        if (settings.workers if workers is None else workers) > 1:
+            raise SettingError(
+                "FMSG_MCP_WORKERS: `up` is one process. For more run `fmsg-mcpd front --workers N` and "
+                "`fmsg-mcpd daemon` on one FMSG_REDIS_URL."
+            )
+        async with contextlib.AsyncExitStack() as stack:
+            settings = await _with_redis(settings, directory, stack)
+            await _serve(settings, host=host, port=port, stop=stop)
+
+    return run_role("up", serve)
+
+
+async def _with_redis(settings: Settings, directory: Path | None, stack: contextlib.AsyncExitStack) -> Settings:
+    """The settings with what `up` makes itself: a Redis server and a seal key."""
+    if settings.seal_key is None:
+        # What was sealed under the key of an earlier run is asked for anew by the callers' next requests.
+        settings = msgspec.structs.replace(settings, seal_key=SealKeys.generate())
+    if settings.redis_url is not None:
+        return settings
+    try:
+        server = await stack.enter_async_context(EmbeddedRedis(persist=directory is not None, directory=directory))
+    except NoServer as error:
+        raise SettingError(str(error)) from None
+    log.info(
+        "redis-server started",
+        extra={"action": "redis_started", "pid": server.pid, "kept": directory is not None},
+    )
+    return msgspec.structs.replace(settings, redis_url=server.url)
+
+
+async def _serve(settings: Settings, *, host: str | None, port: int | None, stop: asyncio.Event) -> None:
+    front_settings = parts.front_settings(settings, host=host, port=port)
+    worker_settings = msgspec.structs.replace(parts.worker_settings(settings), queue_url=None)
+    rng = random.Random()
+    async with parts.host_http(settings) as http, parts.redis_store(settings) as store:
+        await store.ping()
+        daemon = Daemon(
+            store,
+            http,
+            name=f"{socket.gethostname()}-{os.getpid()}",
+            settings=parts.daemon_settings(settings),
+            clock=time.time,
+            rng=rng,
+        )
+        front_done = asyncio.Event()
+
+        async def ready() -> str | None:
+            return "draining" if stop.is_set() else await store_ready(store)
+
+        async with health.serving(
+            settings.metrics_host, settings.metrics_port, role="up", version=version(), ready=ready
+        ) as metrics_port:
+
+            def started(bound_host: str, bound_port: int) -> None:
+                url = mcp_url(bound_host, bound_port, front_settings.http.path)
+                announce(front=os.getpid(), daemon=os.getpid(), mcp_url=url, metrics_port=metrics_port)
+                log.info("serving", extra={"action": "serving", "url": url})
+
+            async def front() -> None:
+                try:
+                    await serve_http(front_settings, store, http, stop=stop, started=started)
+                finally:
+                    front_done.set()
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(front())
+                # The daemon goes after the front: waits that are being answered still want their feeds.
+                group.create_task(daemon.run(front_done))
+                group.create_task(run_worker(worker_settings, store, http, stop=stop))
