@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -87,31 +87,44 @@ async def read_past(
     it began, are appended to it instead. Raises `Moved`, what the host and what the ledger raise.
     """
     unchanged = (base.epoch, base.first_n) == (state.epoch, state.first_n)
-    around = await look_around(api, base.base_id, hint=base.offset, margin=0 if unchanged else MARGIN)
-    newer = _seen(around.newer, address)
-    older = () if unchanged else _seen(around.older, address)
-    owed = [seen for seen in older if base.owes(seen.id, seen.sent_at_s)]
-    held = await ledger.locate(caller, [seen.id for seen in (*newer, *owed)])
+    from_id, hint, margin, calls = base.base_id, base.offset, 0 if unchanged else MARGIN, 0
+    while True:
+        around = await look_around(api, from_id, hint=hint, margin=margin)
+        calls += around.calls
+        newer = _seen(around.newer, address)
+        owed = [seen for seen in _seen(around.older, address) if margin and base.owes(seen.id, seen.sent_at_s)]
+        old, after = await _sort(ledger, caller, (*in_order(owed), *newer), state)
+        complete = around.top or around.newer[-1].id > after.baseline.newest_id
+        if old or complete:
+            break
+        # All of it is in the ledger (or drafts): what is not may still follow.
+        from_id, hint, margin = around.newer[-1].id, around.offset - len(around.newer), 0
+    late = tuple(entry for entry in old if entry.id <= base.base_id)
+    return Past(
+        late=late,
+        run=old[len(late) :],
+        complete=complete,
+        base=base,
+        offsets={message.id: around.offset - 1 - at for at, message in enumerate(around.newer)},
+        state=state,
+        calls=calls,
+    )
+
+
+async def _sort(
+    ledger: Ledger, caller: CallerKey, listed: Sequence[Seen], state: LedgerState
+) -> tuple[tuple[Arrival, ...], LedgerState]:
+    """Those that the ledger neither holds nor should hold (that is appended), and the ledger's state afterwards."""
+    held = await ledger.locate(caller, [seen.id for seen in listed])
     # Read after the places: what was trimmed in between is then below the baseline and no news.
     after = await ledger.state(caller)
     if after is None or after.epoch != state.epoch:
         raise Moved("epoch")
-    missing = [seen for seen in (*in_order(owed), *newer) if seen.id not in held]
+    missing = [seen for seen in listed if seen.id not in held]
     news = [seen for seen in missing if is_news(seen, after.baseline)]
     if news:
         await ledger.append(caller, in_order(news), "poll")
-    old = _rooted(seen for seen in missing if not is_news(seen, after.baseline))
-    late = tuple(entry for entry in old if entry.id <= base.base_id)
-    top_id = max((seen.id for seen in newer), default=0)
-    return Past(
-        late=late,
-        run=old[len(late) :],
-        complete=around.top or top_id > after.baseline.newest_id,
-        base=base,
-        offsets={message.id: around.offset - 1 - at for at, message in enumerate(around.newer)},
-        state=state,
-        calls=around.calls,
-    )
+    return _rooted(seen for seen in missing if not is_news(seen, after.baseline)), after
 
 
 def _seen(messages: Iterable[Message], address: str) -> list[Seen]:

@@ -17,7 +17,7 @@ from fmsg.errors import Forbidden, NotFound
 from fmsg.message import Message
 from ledger.arrival import Arrival, CallerKey, LedgerState, Place
 from ledger.catch_up import CaughtUp, catch_up, is_news, seen_from
-from ledger.port import Documents, Ledger
+from ledger.port import Documents, Ledger, NoLedger
 from mcp_front.waiting.bookmarks import Bookmark, load_bookmark
 from mcp_front.waiting.errors import UnknownPosition
 from mcp_front.waiting.past import Moved, Past, WaitApi, read_past
@@ -113,12 +113,12 @@ class Positions:
         """Behind a position. Raises `UnknownPosition` for an id the caller neither received nor sent."""
         if position.epoch:
             return Start(position=position, after_n=position.n, epoch=position.epoch)
+        place = await self._place(position.id) if position.id else None
+        if place is not None and place.handed_out:
+            return Start(position=Position(position.id, place.n), after_n=place.n, verify=True)
         state = await self._state()
         if position.id == 0:
             return await self._before_everything(state)
-        place = await self._place(position.id)
-        if place is not None and place.handed_out:
-            return Start(position=Position(position.id, place.n), after_n=place.n, verify=True)
         if place is not None:
             return await self._in_ledger(position.id, place.n, state)
         bookmark = position.bookmark or await load_bookmark(self._documents, self._caller, position.id)
@@ -130,7 +130,12 @@ class Positions:
         return await self._ledger.state(self._caller) or (await self.look()).state
 
     async def _place(self, message_id: int) -> Place | None:
-        return (await self._ledger.locate(self._caller, [message_id])).get(message_id)
+        try:
+            places = await self._ledger.locate(self._caller, [message_id])
+        except NoLedger:
+            await self.look()
+            places = await self._ledger.locate(self._caller, [message_id])
+        return places.get(message_id)
 
     async def _before_everything(self, state: LedgerState) -> Start:
         return await self._from_the_list(Position(0), Bookmark(0, math.inf, 0, math.inf), state)

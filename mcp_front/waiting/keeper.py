@@ -1,0 +1,137 @@
+"""Who keeps the position of a wait: the agent that passes ``after_id``, or the server for a subscription."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from ledger.port import LedgerError
+from mcp_front.waiting.bookmarks import save_bookmark
+from mcp_front.waiting.decide import Return
+from mcp_front.waiting.footing import Stand
+from mcp_front.waiting.positions import Position, Start
+from mcp_front.waiting.pursuit import Pursuit
+from mcp_front.waiting.subscriptions import Delivery
+
+log = logging.getLogger(__name__)
+
+
+class Keeper(Protocol):
+    """Keeps the position of one wait. Methods raise what the host and the store raise."""
+
+    @property
+    def reads_marks(self) -> bool:
+        """Whether messages that were returned above a position are to be marked."""
+        ...
+
+    @property
+    def given(self) -> frozenset[int]:
+        """Ids to be passed over silently."""
+        ...
+
+    @property
+    def position_id(self) -> int | None:
+        """The position to name where nothing is returned; None while there is none yet."""
+        ...
+
+    @property
+    def look_again_s(self) -> float | None:
+        """In how many seconds to begin anew although nothing arrived."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the agent should know about its position."""
+        ...
+
+    async def start(self, stand: Stand) -> Start | Delivery | None:
+        """Where to read on; or what comes again; or None: try again at once."""
+        ...
+
+    async def keep(self, stand: Stand, pursuit: Pursuit, decision: Return) -> int | None:
+        """Record that a batch is returned: the position to name with it. None: another was faster, begin anew."""
+        ...
+
+    def is_own(self, delivery: Delivery) -> bool:
+        """Whether a delivery was stored for this very call, which never heard so."""
+        ...
+
+    async def keep_again(self, delivery: Delivery) -> bool:
+        """Record that a delivery is given again. False: another was faster, begin anew."""
+        ...
+
+    async def close(self, stand: Stand, pursuit: Pursuit) -> int:
+        """Record how far a wait came that returns nothing: the position to name."""
+        ...
+
+    def leave(self, pursuit: Pursuit | None) -> None:
+        """The position has to be found anew, by id alone: ledger and position do not fit together any more."""
+        ...
+
+
+async def find_now(stand: Stand) -> Start:
+    """Behind the newest message there is at this moment (`Positions.now`)."""
+    known = await stand.ledger.state(stand.caller) if stand.transport == "websocket" else None
+    caught_up = None if known is not None else await stand.desk.look(stand.positions)
+    return await stand.positions.now(caught_up, elapsed_s=stand.elapsed())
+
+
+class PlainKeeper:
+    """The agent keeps its position. The ledger is told what it was handed, so that it is exact the next time."""
+
+    reads_marks = True
+    given: frozenset[int] = frozenset()
+    look_again_s: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, after_id: int | None) -> None:
+        self._position = None if after_id is None else Position(after_id)
+
+    @property
+    def position_id(self) -> int | None:
+        """See `Keeper`."""
+        return None if self._position is None else self._position.id
+
+    async def start(self, stand: Stand) -> Start:
+        """See `Keeper`."""
+        start = await (find_now(stand) if self._position is None else stand.positions.after(self._position))
+        self._position = start.position
+        return start
+
+    async def keep(self, stand: Stand, pursuit: Pursuit, decision: Return) -> int:
+        """See `Keeper`."""
+        reader = pursuit.reader
+        count = decision.progress.count
+        position = reader.position_after(count)
+        over = tuple(entry.id for entry in reader.entries[count:] if entry.id in reader.start.over)
+        await note(stand, position, above=(*decision.above, *over))
+        return position.id
+
+    def is_own(self, delivery: Delivery) -> bool:
+        """See `Keeper`."""
+        return False
+
+    async def keep_again(self, delivery: Delivery) -> bool:
+        """Never asked: nothing is given again here."""
+        return False
+
+    async def close(self, stand: Stand, pursuit: Pursuit) -> int:
+        """See `Keeper`."""
+        await note(stand, pursuit.position, above=())
+        return pursuit.position.id
+
+    def leave(self, pursuit: Pursuit | None) -> None:
+        """See `Keeper`."""
+        at = pursuit.position if pursuit else self._position
+        self._position = None if at is None else Position(at.id, bookmark=at.bookmark)
+
+
+async def note(stand: Stand, position: Position, *, above: tuple[int, ...]) -> None:
+    """Remember what was handed out. Without it messages may come twice and unmarked; none is lost, so it may fail."""
+    try:
+        if position.bookmark is not None:
+            await save_bookmark(stand.documents, stand.caller, position.id, position.bookmark)
+        if position.n or above:
+            await stand.ledger.note_returned(stand.caller, above=above, position=position.id if position.n else 0)
+    except LedgerError as error:
+        log.warning("a position was handed out unrecorded: %s", error, extra={"action": "note_failed"})

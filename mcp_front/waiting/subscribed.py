@@ -1,0 +1,149 @@
+"""A wait on a subscription: the server keeps the position (`subscriptions` says how, `kept` stores it)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fmsg.reference import format_reference
+from mcp_front.waiting.decide import Return
+from mcp_front.waiting.footing import Stand
+from mcp_front.waiting.keeper import find_now, note
+from mcp_front.waiting.kept import Kept
+from mcp_front.waiting.positions import Position, Start
+from mcp_front.waiting.pursuit import Pursuit
+from mcp_front.waiting.subscriptions import (
+    Delivery,
+    Subscription,
+    advance,
+    begin,
+    check_filters,
+    deliver,
+    harmless_after_id,
+)
+
+
+class SubscriptionKeeper:
+    """See `mcp_front.waiting.keeper.Keeper`."""
+
+    reads_marks = False
+
+    def __init__(self, kept: Kept, after_id: int | None, *, clock: Callable[[], float]) -> None:
+        self.look_again_s: float | None = None
+        self._kept = kept
+        self._after_id = after_id
+        self._clock = clock
+        self._estranged = False
+
+    @property
+    def given(self) -> frozenset[int]:
+        """See `Keeper`."""
+        state = self._kept.state
+        return frozenset[int]() if state is None else state.given
+
+    @property
+    def position_id(self) -> int | None:
+        """See `Keeper`."""
+        if self._kept.state is None:
+            return self._after_id
+        return harmless_after_id(self._kept.state, self._after_id)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See `Keeper`."""
+        if self._kept.acknowledgement != "foreign" or self._after_id is None:
+            return ()
+        return (
+            f"after_id {format_reference(self._after_id)} acknowledges nothing: it is not the after_id of the last "
+            f"result of subscription {self._kept.name}, which goes on from where it stood",
+        )
+
+    async def start(self, stand: Stand) -> Start | Delivery | None:
+        """See `Keeper`."""
+        self.look_again_s = None
+        state = await self._kept.load()
+        if state is None:
+            return await self._create(stand)
+        check_filters(self._kept.name, state, thread_root=stand.filters.thread_root, from_=stand.filters.from_)
+        if not await self._kept.acknowledge(self._after_id):
+            return None
+        delivery = self._kept.own_delivery()
+        if delivery is not None:
+            return delivery
+        delivery, self.look_again_s = self._kept.to_redeliver()
+        if delivery is None and state.is_full:
+            delivery = state.outstanding[0]
+        return delivery or await self._go_on(stand)
+
+    async def _create(self, stand: Stand) -> Start | None:
+        await self._kept.check_room()
+        position = Position(self._after_id) if self._after_id is not None else None
+        start = await (find_now(stand) if position is None else stand.positions.after(position))
+        state = begin(
+            start.position,
+            thread_root=stand.filters.thread_root,
+            from_=stand.filters.from_,
+            now_s=self._clock(),
+        )
+        if not await self._kept.store(state):
+            return None
+        await self._kept.acknowledge(self._after_id)
+        return start
+
+    async def _go_on(self, stand: Stand) -> Start:
+        frontier = self._frontier
+        if self._estranged:
+            frontier = Position(frontier.id, bookmark=frontier.bookmark)
+        return await stand.positions.after(frontier)
+
+    @property
+    def _state(self) -> Subscription:
+        if self._kept.state is None:
+            raise RuntimeError("the subscription was not loaded")
+        return self._kept.state
+
+    @property
+    def _frontier(self) -> Position:
+        return self._state.frontier
+
+    async def keep(self, stand: Stand, pursuit: Pursuit, decision: Return) -> int | None:
+        """See `Keeper`."""
+        state = self._state
+        if state.is_full:
+            return None  # begun anew, the oldest delivery comes again
+        count = decision.progress.count
+        taken = {delivery.after_id for delivery in state.outstanding}
+        while count and pursuit.reader.entries[count - 1].id in taken:
+            count -= 1  # each delivery is acknowledged by an id of its own; lower is safe, what was given is known
+        frontier = pursuit.reader.position_after(count)
+        passed = pursuit.passed.union(entry.id for entry in pursuit.reader.entries[:count])
+        new = deliver(
+            state,
+            decision.batch,
+            frontier=frontier,
+            passed=frozenset(passed),
+            by=self._kept.call,
+            now_s=self._clock(),
+        )
+        if not await self._kept.store(new):
+            return None
+        await note(stand, frontier, above=())
+        return frontier.id
+
+    def is_own(self, delivery: Delivery) -> bool:
+        """See `Keeper`."""
+        return delivery.by == self._kept.call
+
+    async def keep_again(self, delivery: Delivery) -> bool:
+        """See `Keeper`."""
+        return await self._kept.redeliver(delivery)
+
+    async def close(self, stand: Stand, pursuit: Pursuit) -> int:
+        """See `Keeper`."""
+        if pursuit.position != self._frontier and pursuit.passed:
+            new = advance(self._state, pursuit.position, frozenset(pursuit.passed), now_s=self._clock())
+            await self._kept.store(new)
+        return harmless_after_id(self._state, self._after_id)
+
+    def leave(self, pursuit: Pursuit | None) -> None:
+        """See `Keeper`."""
+        self._estranged = True
