@@ -16,6 +16,23 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+_known_faults: set[str] = set()
+_MAX_KNOWN_FAULTS = 100
+"""Faults name fields and types, so there are few kinds; a host that invents more is not worth the memory."""
+
+
+def note_fault(what: str, fault: str) -> None:
+    """Log what could not be understood: a kind of fault as a warning once, then for debugging only.
+
+    A message that cannot be read is met again with every list and by every recipient, and must not fill the log.
+    """
+    level = logging.DEBUG
+    if fault not in _known_faults and len(_known_faults) < _MAX_KNOWN_FAULTS:
+        _known_faults.add(fault)
+        level = logging.WARNING
+    log.log(level, "%s: %s", what, fault, extra={"action": "skip_unreadable"})
+
+
 class JsonReader(Generic[T]):
     """Decodes one kind of answer; ``what`` names it in errors."""
 
@@ -70,7 +87,7 @@ def _one_by_one(data: bytes) -> tuple[tuple[Message, ...], int]:
             try:
                 message = _message(item)
             except msgspec.DecodeError as error:
-                log.warning("left out a list item: %s", _fault(error), extra={"action": "skip_list_item"})
+                note_fault("left out a list item", _fault(error))
             else:
                 if message.id:
                     understood.append(message)

@@ -12,7 +12,7 @@ from typing import Self
 import aiohttp
 import msgspec
 
-from fmsg.decode import read_message
+from fmsg.decode import note_fault, read_message
 from fmsg.errors import HostMisbehaved
 from fmsg.message import Message
 from fmsg.redact import scrub
@@ -94,17 +94,14 @@ class EventSocket:
             log.debug("an event socket did not close in time", extra={"action": "drop_socket"})
 
     def _why(self, last: aiohttp.WSMessage) -> str:
-        error = last.data if last.type is aiohttp.WSMsgType.ERROR else self._socket.exception()
-        code = self._socket.close_code
-        match error:
-            case TimeoutError():
-                return "no sign of life from the host"
-            case aiohttp.WebSocketError():
-                return scrub(f"the host broke the protocol: {error}")[:MAX_REASON_CHARS]
-            case BaseException():
-                return "the connection was cut"
         if last.type is aiohttp.WSMsgType.CLOSE:
-            return scrub(f"closed by the host with {code} {last.extra or ''}").strip()[:MAX_REASON_CHARS]
+            said = f"closed by the host with {self._socket.close_code} {last.extra or ''}"
+            return scrub(said).strip()[:MAX_REASON_CHARS]
+        error = last.data if last.type is aiohttp.WSMsgType.ERROR else self._socket.exception()
+        if isinstance(error, TimeoutError):
+            return "no sign of life from the host"
+        if isinstance(error, aiohttp.WebSocketError):
+            return scrub(f"the host broke the protocol: {error}")[:MAX_REASON_CHARS]
         return "the connection was cut"
 
 
@@ -115,7 +112,7 @@ def read_event(data: str | bytes) -> Event | None:
         if frame.type not in TYPES:
             return None
         message = read_message(frame.data)
-    except (msgspec.DecodeError, HostMisbehaved):
-        log.warning("skipped an event that cannot be understood", extra={"action": "skip_event"})
+    except (msgspec.DecodeError, HostMisbehaved) as error:
+        note_fault("skipped an event", str(error))
         return None
     return Event(frame.type, message) if message.id else None

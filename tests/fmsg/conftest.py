@@ -6,14 +6,19 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
+from hypothesis import settings
 
 from fmsg.http import Deadlines, HostHttp
 from fmsg.tokens import FixedTokens, KeyTokens
 from fmsg.webapi import WebApi
 from tests.fmsg.fakehost import KEY, FakeHost, access_token, serve
 
-IMPATIENT = Deadlines(queue_s=0.2, connect_s=1.0, answer_s=0.2, idle_s=0.2, stored_s=0.2, upgrade_s=0.2)
+IMPATIENT = Deadlines(queue_s=0.4, connect_s=5.0, answer_s=0.4, idle_s=0.4, stored_s=0.4, upgrade_s=0.4)
 """For tests in which the host does not answer; those in which it does have the usual deadlines."""
+
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
+# One slow example says something about the machine the tests share, and nothing about the code.
 
 
 @pytest.fixture

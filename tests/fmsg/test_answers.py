@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmsg.answers import MAX_REASON_BYTES, MAX_RETRY_AFTER_S, host_time_s, reason_of, retry_after_s
-from tests.fmsg.fakehost import KEY, jwt
+from fmsg import answers
+from fmsg.answers import (
+    MAX_REASON_BYTES,
+    MAX_RETRY_AFTER_S,
+    check,
+    host_time_s,
+    read_answer,
+    reason_of,
+    retry_after_s,
+)
+from fmsg.errors import Forbidden, HostMisbehaved, Throttled
+from tests.fmsg.fakehost import KEY, FakeHost, jwt
 
 
 def reason(data: bytes) -> str:
@@ -65,6 +79,79 @@ def test_a_host_that_echoes_credentials_is_not_quoted() -> None:
         text, code = reason_of(data, fallback="")
         assert "5dQ1kZ" not in text + str(code)
         assert jwt()[:20] not in text
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    """A plain client of the library."""
+    async with aiohttp.ClientSession() as opened:
+        yield opened
+
+
+async def test_an_answer_is_read_whole_up_to_a_limit(
+    host: FakeHost, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "MAX_JSON_BYTES", 10)
+    host.answer("GET", "/exact", b"0123456789", headers={"Date": "Thu, 01 Jan 1970 00:01:40 GMT"})
+    host.answer("GET", "/more", b"0123456789a")
+    answer = await read_answer(await session.get(f"{host.url}/exact"))
+    assert (answer.status, answer.data, answer.host_time_s) == (200, b"0123456789", 100.0)
+    with pytest.raises(HostMisbehaved, match="longer than 10 bytes"):
+        await read_answer(await session.get(f"{host.url}/more"))
+
+
+@pytest.mark.parametrize("status", [200, 201, 204, 299])
+async def test_success_passes_the_check(host: FakeHost, session: aiohttp.ClientSession, status: int) -> None:
+    host.answer("GET", "/", b"", status=status)
+    async with session.get(f"{host.url}/") as response:
+        await check(response)
+
+
+async def test_a_refusal_is_raised_with_all_it_says(host: FakeHost, session: aiohttp.ClientSession) -> None:
+    host.answer("GET", "/", {"error": "wait", "code": "rate"}, status=429, headers={"Retry-After": "3"})
+    with pytest.raises(Throttled) as caught:
+        await check(await session.get(f"{host.url}/"))
+    assert (caught.value.reason, caught.value.code, caught.value.retry_after_s) == ("wait", "rate", 3.0)
+
+
+@pytest.mark.parametrize(
+    ("headers", "text"),
+    [
+        (
+            {"Location": f"https://x.test/?k={KEY}"},
+            r"redirect \(302\) to https://x\.test/\?k=\[redacted fmsg key\]\. Red",
+        ),
+        ({"Location": "https://x.test/" + "a" * 5000}, r"redirect \(302\) to https://x\.test/a{100,200}…\. Red"),
+        ({}, "status 302, which the Web API does not use"),
+    ],
+)
+async def test_a_redirect_is_shown_in_brief(
+    host: FakeHost, session: aiohttp.ClientSession, headers: dict[str, str], text: str
+) -> None:
+    host.answer("GET", "/", b"", status=302, headers=headers)
+    with pytest.raises(HostMisbehaved, match=text):
+        await check(await session.get(f"{host.url}/", allow_redirects=False))
+
+
+@pytest.mark.parametrize("hang", [True, False])
+async def test_a_refusal_is_one_even_if_its_text_does_not_come(
+    host: FakeHost, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, hang: bool
+) -> None:
+    monkeypatch.setattr(answers, "ERROR_WITHIN_S", 0.05)
+
+    async def begin(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=403, headers={"Content-Length": "100"})
+        await response.prepare(request)
+        await response.write(b"{")
+        if hang:
+            await asyncio.Event().wait()
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    host.on("GET", "/", begin)
+    with pytest.raises(Forbidden, match=r"^403: Forbidden$"):
+        await check(await session.get(f"{host.url}/"))
 
 
 @pytest.mark.parametrize(

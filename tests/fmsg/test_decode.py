@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fmsg import decode
 from fmsg.decode import JsonReader, read_message, read_page
 from fmsg.errors import HostMisbehaved
 from fmsg.message import Message, Sent
@@ -50,10 +51,21 @@ def test_an_item_that_cannot_be_understood_costs_the_page_nothing_else(item: str
 
 
 def test_what_was_left_out_is_logged_without_its_content(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.DEBUG):
         assert page(b'[{"id":1,"topic":"secret topic","size":"secret size"}]') == ([], 1)
     assert "left out a list item" in caplog.text
     assert "secret" not in caplog.text
+
+
+def test_a_kind_of_fault_is_a_warning_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "_known_faults", set())
+    with caplog.at_level(logging.DEBUG):
+        for _ in range(3):
+            page(b'[{"id":"x"}]')
+        for n in range(200):
+            decode.note_fault("skipped", f"fault {n}")
+    assert [record.levelno for record in caplog.records[:3]] == [logging.WARNING, logging.DEBUG, logging.DEBUG]
+    assert sum(record.levelno == logging.WARNING for record in caplog.records) == 100
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>", b"{}", b"7", b'[{"id":9}', b'[{"id":9},]', b"\xff"])

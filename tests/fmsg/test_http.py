@@ -17,8 +17,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fmsg import answers
-from fmsg.errors import BadInput, Forbidden, HostFailed, HostMisbehaved, HostUnreachable, Throttled, Unauthorized
-from fmsg.http import HostHttp
+from fmsg.errors import (
+    BadInput,
+    Forbidden,
+    HostFailed,
+    HostMisbehaved,
+    HostRefused,
+    HostUnreachable,
+    Throttled,
+    Unauthorized,
+)
+from fmsg.http import Deadlines, HostHttp
 from fmsg.transfer import file_form
 from tests.fmsg.conftest import IMPATIENT
 from tests.fmsg.fakehost import FakeHost, serve
@@ -174,6 +183,14 @@ async def test_a_name_that_does_not_resolve_was_sent_nothing() -> None:
     assert not caught.value.sent
 
 
+async def test_a_host_that_does_not_shake_hands_was_sent_nothing() -> None:
+    hasty = Deadlines(connect_s=0.1)
+    async with raw(b"", stay=True) as port, HostHttp(f"https://127.0.0.1:{port}", deadlines=hasty) as http:
+        with pytest.raises(HostUnreachable, match=r"no connection within 0\.1 s") as caught:
+            await call(http, method="POST")
+    assert not caught.value.sent
+
+
 async def test_a_request_without_an_answer_may_have_arrived(host: FakeHost, impatient: HostHttp) -> None:
     host.on("POST", "/fmsg/1", never())  # type: ignore[arg-type] # it never returns what a handler does
     with pytest.raises(HostUnreachable, match="no answer in time") as caught:
@@ -296,15 +313,15 @@ async def test_a_download_may_take_long_as_long_as_something_moves(host: FakeHos
     async def drip(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
-        for _ in range(8):
-            await asyncio.sleep(IMPATIENT.idle_s / 4)
+        for _ in range(10):
+            await asyncio.sleep(IMPATIENT.idle_s / 8)
             await response.write(b"x")
         return response
 
     host.on("GET", "/fmsg/1/data", drip)
     started = asyncio.get_running_loop().time()
     async with impatient.download("body", "/fmsg/1/data", bearer="t") as download:
-        assert b"".join([chunk async for chunk in download.chunks]) == b"x" * 8
+        assert b"".join([chunk async for chunk in download.chunks]) == b"x" * 10
     assert asyncio.get_running_loop().time() - started > IMPATIENT.idle_s
 
 
@@ -362,11 +379,11 @@ async def test_an_upload_whose_source_stops_is_given_up(host: FakeHost, impatien
 
 async def test_an_upload_may_take_long_as_long_as_something_moves(host: FakeHost, impatient: HostHttp) -> None:
     async def slow() -> AsyncIterator[bytes]:
-        for _ in range(8):
-            await asyncio.sleep(IMPATIENT.idle_s / 4)
+        for _ in range(10):
+            await asyncio.sleep(IMPATIENT.idle_s / 8)
             yield b"x"
 
-    host.answer("POST", "/fmsg/1/attach", {"filename": "a", "size": 8}, status=201)
+    host.answer("POST", "/fmsg/1/attach", {"filename": "a", "size": 10}, status=201)
     form = file_form("a", slow(), content_type="text/plain")
     assert (await impatient.upload("attach", "/fmsg/1/attach", bearer="t", form=form)).status == 201
 
@@ -383,6 +400,14 @@ async def test_a_host_that_does_not_read_an_upload_is_given_up() -> None:
     async with raw(b"", stay=True) as port, HostHttp(f"http://127.0.0.1:{port}", deadlines=IMPATIENT) as http:
         form = file_form("a", b"x" * 50_000_000, content_type="text/plain")
         with pytest.raises(HostUnreachable):
+            await http.upload("attach", "/fmsg/1/attach", bearer="t", form=form)
+
+
+async def test_a_refusal_in_the_middle_of_an_upload_is_heard() -> None:
+    refusal = b'HTTP/1.1 413 Too Large\r\nContent-Length: 21\r\nConnection: close\r\n\r\n{"error":"too large"}'
+    async with raw(refusal, stay=True) as port, HostHttp(f"http://127.0.0.1:{port}", deadlines=IMPATIENT) as http:
+        form = file_form("a", b"x" * 20_000_000, content_type="text/plain")
+        with pytest.raises(HostRefused, match="413: too large"):
             await http.upload("attach", "/fmsg/1/attach", bearer="t", form=form)
 
 

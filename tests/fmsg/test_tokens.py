@@ -246,6 +246,13 @@ async def test_a_refused_token_is_replaced_once_for_all(host: FakeHost, tokens: 
     assert host.exchanges == 2
 
 
+async def test_who_comes_late_with_a_refused_token_gets_the_new_one(host: FakeHost, tokens: KeyTokens) -> None:
+    stale = await tokens.token()
+    fresh = await tokens.renew(stale)
+    assert await tokens.renew(stale) is fresh
+    assert host.exchanges == 2
+
+
 async def test_a_refused_token_is_never_handed_out_again(host: FakeHost, tokens: KeyTokens) -> None:
     stale = await tokens.token()
     host.answer("POST", TOKEN, {"error": "api key revoked"}, status=401)
