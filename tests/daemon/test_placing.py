@@ -76,7 +76,7 @@ async def test_a_daemon_that_draws_no_breath_is_replaced_within_its_heartbeat(wo
     await until_placed(world, callers, one, two)
     cable.plugged.clear()
     for caller in callers:
-        await caller.until("live", daemon=one.daemon)
+        await caller.until("live", daemon=one.daemon.id)
     cable.plugged.set()
 
 
@@ -91,7 +91,7 @@ async def test_a_daemon_that_was_stopped_and_goes_on_notices_that_it_owns_nothin
     theirs = [caller for caller in callers if (report := await caller.report()) and report.daemon == two.daemon.id]
     cable.plugged.clear()
     for caller in theirs:
-        await caller.until("live", daemon=one.daemon)
+        await caller.until("live", daemon=one.daemon.id)
         assert caller.sockets == 2
     cable.plugged.set()
     await world.bell.until(lambda: metric("fmsg_mcpd_leases_lost_total") >= lost + len(theirs))

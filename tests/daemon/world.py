@@ -165,13 +165,13 @@ class Agent:
         """The last report of its feed."""
         return await self.world.store.activations.feed(self.key)
 
-    async def until(self, state: str, *, daemon: Daemon | None = None) -> FeedReport:
+    async def until(self, state: str, *, daemon: str | None = None) -> FeedReport:
         """Wait until its feed reports the state."""
         found: list[FeedReport] = []
 
         async def reached() -> bool:
             report = await self.report()
-            if report is None or report.state != state or (daemon is not None and report.daemon != daemon.id):
+            if report is None or report.state != state or daemon not in (None, report.daemon):
                 return False
             found.append(report)
             return True
