@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 
 from fmsg.errors import CredentialMissing, FmsgError, Forbidden, HostFailed, HostUnreachable, Throttled, Unauthorized
-from ledger.arrival import Arrival, CallerKey
+from ledger.arrival import Arrival, CallerKey, LedgerState
 from ledger.catch_up import CaughtUp, ListApi, catch_up
 from ledger.port import Activations, Fleet, Ledger, LedgerError, NoLedger
 from ledger.roots import ThreadApi, resolve_roots
@@ -80,7 +80,7 @@ class Reconciler:
             return "no_token"
         try:
             caught = await self._compare(standing.api, caller, standing.address)
-            await self._late_roots(standing.api, caller)
+            await self._late_roots(standing.api, caller, caught.state)
         except (Unauthorized, CredentialMissing, Forbidden):
             return "refused"
         except FmsgError as error:
@@ -115,12 +115,9 @@ class Reconciler:
                 LOST_EVENTS.inc()
                 LOST_EVENT_DELAY.observe(late_s)
 
-    async def _late_roots(self, api: ThreadApi, caller: CallerKey) -> None:
+    async def _late_roots(self, api: ThreadApi, caller: CallerKey, state: LedgerState) -> None:
         """Find the roots that were unknown when the messages arrived."""
         try:
-            state = await self._ledger.state(caller)
-            if state is None:
-                return
             newest = (await self._ledger.read_back(caller, state.last_n + 1, LATE_ROOTS)).entries
             open_ = [entry for entry in newest if not entry.root]
             last_try = state.now_s - LAST_TRY_AFTER_S

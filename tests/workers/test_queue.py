@@ -315,6 +315,33 @@ class TestMemoryQueue:
             await asyncio.sleep(0)
             stop.set()
 
+    async def test_what_is_put_off_while_the_queue_is_full_is_dropped(self) -> None:
+        dropped, gate = asyncio.Event(), asyncio.Event()
+        calls = 0
+
+        async def run() -> str:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                raise TryLater("not yet")
+            dropped.set()
+            await gate.wait()
+            return "done"
+
+        async def fill(_delay_s: float) -> None:
+            number = 0
+            while await queue.put("test", job_id=f"more {number}"):
+                number += 1
+
+        queue = MemoryQueue(max_jobs=1, drain_s=0.01, sleep=fill)
+        stop = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(queue.run([job(run)], stop=stop))
+            await queue.put("test", job_id="first")
+            await dropped.wait()
+            assert await queue.put("test", job_id="first"), "nobody remembers it"
+            stop.set()
+
     async def test_it_has_a_bound(self) -> None:
         queue = MemoryQueue()
         for number in range(MAX_WAITING):
