@@ -107,8 +107,10 @@ def _meaning(schema: Schema, fault: jsonschema.ValidationError, name: str) -> st
 
 
 def _name(unknown: object) -> str:
-    shown = str(unknown)
-    return quoted(shown[:SHOWN_NAME_CHARS].encode("utf-8", "replace").decode())
+    shown = str(unknown)[:SHOWN_NAME_CHARS]
+    if shown.isascii() and shown.isidentifier():
+        return shown
+    return quoted(shown.encode("utf-8", "replace").decode())
 
 
 def _path(steps: Sequence[str | int]) -> str:

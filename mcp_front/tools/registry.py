@@ -11,6 +11,7 @@ import mcp_types
 from jsonschema.protocols import Validator
 from mcp.shared.exceptions import MCPError
 
+from fmsg.errors import BadInput
 from fmsg.redact import scrub
 from mcp_front.failures import failure_of, failure_result
 from mcp_front.schemas import told
@@ -95,10 +96,23 @@ async def _answered(context: ToolContext, tool: Tool, arguments: Mapping[str, An
 
 def _checked(tool: Tool, transport: Literal["stdio", "http"], arguments: Mapping[str, Any] | None) -> dict[str, Any]:
     definition = tool.definition_for(transport)
+    if transport == "http":
+        _refuse_local(tool, arguments)
     validator = _VALIDATORS.get((definition.name, transport))
     if validator is None:
         validator = _VALIDATORS[definition.name, transport] = checked.validator(definition.input_schema)
     return checked.check(definition.name, validator, definition.input_schema, arguments)
+
+
+def _refuse_local(tool: Tool, arguments: Mapping[str, Any] | None) -> None:
+    """Arguments about files make sense where the server runs on the caller's own machine (FMSG-007, Downloads)."""
+    if tool.over_stdio is None:
+        return
+    local = tool.over_stdio.input_schema["properties"].keys() - tool.definition.input_schema["properties"].keys()
+    for name in sorted(local & (arguments or {}).keys()):
+        raise BadInput(
+            f"{name}: works only with a server that the user runs locally (stdio); this one is hosted. Leave it out."
+        )
 
 
 def _success(result: ToolResult) -> mcp_types.CallToolResult:

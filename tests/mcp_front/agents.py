@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import jsonschema
@@ -25,6 +26,7 @@ from mcp_front.schemas import Schema
 from mcp_front.settings import FrontSettings
 from mcp_front.tools.context import Progress, ToolContext
 from mcp_front.tools.registry import TOOLS, call_tool, tool_definitions
+from mcp_front.waiting.wait import Waiting
 from sandbox.control import Control
 from sandbox.host import SandboxHost, serve
 from sandbox.switches import Switches
@@ -154,6 +156,11 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
+def names_below(directory: Path) -> list[str]:
+    """The names of everything below a directory, sorted."""
+    return sorted(path.name for path in directory.rglob("*"))
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Let others run until the condition holds; the test's timeout ends what never does."""
     while not condition():  # noqa: ASYNC110 - what is waited for happens in code that rings no bell for tests
@@ -167,7 +174,7 @@ class World:
         self._stack = stack
         self._hosts = hosts
         self.store = store
-        self._waiting: Any = None
+        self._waiting: Waiting | None = None
         self.drain = asyncio.Event()
         self.progress: Progress | None = None
 
@@ -211,13 +218,9 @@ class World:
         return Agent(host.control, context)
 
     @property
-    def waiting(self) -> Any:
+    def waiting(self) -> Waiting:
         """The one of this process."""
         if self._waiting is None:
-            try:
-                from mcp_front.waiting.wait import Waiting
-            except ImportError:
-                return None
             self._waiting = Waiting(self.store)
         return self._waiting
 

@@ -91,7 +91,7 @@ async def test_the_name_the_host_gave_an_attachment_is_the_one_reported(world: W
         ([file() | {"data_base64": "-_8="}], "attachments[0].data_base64"),
         ([file() | {"data_base64": "QR=="}], "attachments[0].data_base64"),
         ([file(content_type="no type")], "attachments[0].content_type"),
-        ([file() | {"path": "/etc/passwd"}], "attachments[0].\"path\""),
+        ([file() | {"path": "/etc/passwd"}], "attachments[0].path"),
         ([{"filename": "a"}], "attachments[0].data_base64"),
     ],
 )  # fmt: skip
@@ -202,7 +202,7 @@ async def test_a_no_reply_message_takes_a_reply_only_on_insistence(world: World,
 async def test_no_argument_changes_the_sending_address(ann: Agent, bob: Agent) -> None:
     got = await ann.call("send_message", to=[bob.address], body="x", from_="@cat@here.test")
     assert got.error["kind"] == "bad_argument"
-    assert '"from"' in got.text
+    assert got.text.startswith("from: ")
 
 
 @pytest.mark.filterwarnings("ignore:unread_data:DeprecationWarning")  # aiohttp's own reading of multipart bodies
