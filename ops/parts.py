@@ -32,7 +32,9 @@ def host_http(settings: Settings) -> HostHttp:
     try:
         return HostHttp(url, allow_insecure=settings.allow_insecure_http, observer=observe_upstream)
     except ValueError as error:
-        raise SettingError(f"FMSG_API_URL: {error}") from None
+        reason = str(error).removeprefix("API URL: ")
+        hint = " FMSG_ALLOW_INSECURE_HTTP=1 allows it all the same." if "cleartext" in reason else ""
+        raise SettingError(f"FMSG_API_URL: {reason}{hint}") from None
 
 
 def limits(settings: Settings) -> LedgerLimits:

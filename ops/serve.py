@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from ledger.port import Store
 from ops.settings import SettingError, Settings, load, unknown
@@ -40,14 +40,26 @@ def run_role(role: str, serve: Serve, *, own_signals: bool = True) -> int:
     logs.configure(log_format=settings.log_format, level=settings.log_level, role=role)
     for sentence in unknown():
         log.warning(sentence, extra={"action": "unknown_setting"})
+    return_status = 0
     try:
         _run(role, settings, serve, own_signals=own_signals)
-    except (SettingError, LedgerUnavailable, ValueError) as error:
-        log.error(str(error), extra={"action": "cannot_start"})
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    except* (SettingError, LedgerUnavailable, ValueError, OSError) as group:
+        for leaf in _leaves(group):
+            if isinstance(leaf, ValueError) and type(leaf) is ValueError:
+                raise
+            log.error(str(leaf), extra={"action": "cannot_start"})
+        return_status = 2
+    except* KeyboardInterrupt:
+        return_status = 130
+    return return_status
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for leaf in group.exceptions:
+        if isinstance(leaf, BaseExceptionGroup):
+            yield from _leaves(leaf)
+        else:
+            yield leaf
 
 
 def _run(role: str, settings: Settings, serve: Serve, *, own_signals: bool) -> None:
