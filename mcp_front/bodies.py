@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import codecs
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from fmsg.message import Message
-from fmsg.webapi import WebApi
 from mcp_front.render import text_like
+
+if TYPE_CHECKING:
+    from fmsg.webapi import WebApi
 
 _Utf8 = codecs.getincrementaldecoder("utf-8")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from fmsg.tokens import AccessToken
-from fmsg.webapi import WebApi
 from ledger.arrival import CallerKey
+
+if TYPE_CHECKING:  # They bring the HTTP client along, which stdio has no use for before the first call.
+    from fmsg.tokens import AccessToken
+    from fmsg.webapi import WebApi
 
 
 class Caller(Protocol):

@@ -6,12 +6,16 @@ answer (FMSG-003).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from fmsg.errors import Forbidden, HostRefused, NotFound
 from fmsg.message import Message, ThreadBody, ThreadMessage, participants
-from fmsg.webapi import WebApi
 from mcp_front.render import text_like
+
+if TYPE_CHECKING:
+    from fmsg.webapi import WebApi
 
 MOST_ANCESTORS = 200
 """Walked one request each: twice the depth at which hosts give up. A deeper lineage is reported as incomplete."""

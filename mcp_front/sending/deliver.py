@@ -16,7 +16,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -31,12 +31,14 @@ from fmsg.errors import (
     NotFound,
 )
 from fmsg.message import AttachmentInfo, Draft, Message
-from fmsg.webapi import WebApi
 from ledger.arrival import CallerKey
 from ledger.port import Chore, Chores, LedgerError
 from mcp_front.failures import ToolFailure
 from mcp_front.sending.outgoing import Outgoing
 from mcp_front.unbroken import unbroken
+
+if TYPE_CHECKING:
+    from fmsg.webapi import WebApi
 
 log = logging.getLogger(__name__)
 
