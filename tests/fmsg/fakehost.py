@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -122,3 +124,62 @@ async def serve(host: FakeHost | None = None) -> AsyncIterator[FakeHost]:
         yield running
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def raw(answer: bytes, *, stay: bool = False, ssl_context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """A port that answers a connection's first bytes with these, whatever was asked, then hangs up or says no more."""
+    done = asyncio.Event()
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65536)
+        writer.write(answer)
+        if stay:
+            await done.wait()
+        writer.close()
+
+    server = await asyncio.start_server(respond, "127.0.0.1", 0, ssl=ssl_context)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        done.set()
+        server.close()
+        await server.wait_closed()
+
+
+def never(entered: asyncio.Event | None = None) -> Handler:
+    """A handler that does not answer until its client has gone."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if entered is not None:
+            entered.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    return handler
+
+
+async def stream(*chunks: bytes, then: BaseException | None = None, held: bool = False) -> AsyncIterator[bytes]:
+    """The chunks, and then silence or an error."""
+    for chunk in chunks:
+        yield chunk
+    if held:
+        await asyncio.Event().wait()
+    if then is not None:
+        raise then
+
+
+def sent_file(data: bytes) -> tuple[str, bytes]:
+    """Name and bytes of the one file in a form."""
+    boundary, _, rest = data.partition(b"\r\n")
+    head, _, rest = rest.partition(b"\r\n\r\n")
+    body, _, _ = rest.rpartition(b"\r\n" + boundary + b"--\r\n")
+    assert head.startswith(b'Content-Disposition: form-data; name="file"; filename="')
+    name = head.split(b'filename="', 1)[1].split(b'"\r\n', 1)[0].decode()
+    return name.replace('\\"', '"').replace("\\\\", "\\"), body
+
+
+async def takes_a_file(request: web.Request) -> web.StreamResponse:
+    """An attachment route that renames what it gets."""
+    name, body = sent_file(await request.read())
+    return web.json_response({"filename": f"kept {name}", "size": len(body)}, status=201)

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from fmsg import answers
 from fmsg.errors import (
@@ -30,47 +24,12 @@ from fmsg.errors import (
 from fmsg.http import Deadlines, HostHttp
 from fmsg.transfer import file_form
 from tests.fmsg.conftest import IMPATIENT
-from tests.fmsg.fakehost import FakeHost, serve
-
-Respond = Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]
-
-
-@asynccontextmanager
-async def raw(answer: bytes, *, stay: bool = False, ssl_context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """A port that answers a connection's first bytes with these, whatever was asked, then hangs up or says no more."""
-    done = asyncio.Event()
-
-    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(65536)
-        writer.write(answer)
-        if stay:
-            await done.wait()
-        writer.close()
-
-    server = await asyncio.start_server(respond, "127.0.0.1", 0, ssl=ssl_context)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        done.set()
-        server.close()
-        await server.wait_closed()
+from tests.fmsg.fakehost import FakeHost, never, raw, serve, stream
 
 
 async def call(http: HostHttp, path: str = "/fmsg/1", method: str = "GET") -> answers.Answer:
     """A request of no particular kind."""
     return await http.call("message", method, path, bearer="token")
-
-
-def never(entered: asyncio.Event | None = None) -> Callable[[web.Request], object]:
-    """A handler that does not answer until its client has gone."""
-
-    async def handler(request: web.Request) -> web.StreamResponse:
-        if entered is not None:
-            entered.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    return handler
 
 
 async def test_an_answer_comes_with_status_bytes_and_the_host_s_time(host: FakeHost, http: HostHttp) -> None:
@@ -192,7 +151,7 @@ async def test_a_host_that_does_not_shake_hands_was_sent_nothing() -> None:
 
 
 async def test_a_request_without_an_answer_may_have_arrived(host: FakeHost, impatient: HostHttp) -> None:
-    host.on("POST", "/fmsg/1", never())  # type: ignore[arg-type] # it never returns what a handler does
+    host.on("POST", "/fmsg/1", never())
     with pytest.raises(HostUnreachable, match="no answer in time") as caught:
         await call(impatient, method="POST")
     assert caught.value.sent
@@ -244,7 +203,7 @@ async def test_a_flood_is_dropped(host: FakeHost, http: HostHttp, monkeypatch: p
 
 async def test_more_requests_than_places_wait_and_then_give_up(host: FakeHost) -> None:
     entered = asyncio.Event()
-    host.on("GET", "/fmsg/1", never(entered))  # type: ignore[arg-type] # it never returns what a handler does
+    host.on("GET", "/fmsg/1", never(entered))
     host.answer("GET", "/fmsg/2", {})
     async with HostHttp(host.url, max_concurrent=1, deadlines=IMPATIENT) as http:
         held = asyncio.create_task(http.call("message", "GET", "/fmsg/1", bearer="token", within_s=60.0))
@@ -278,7 +237,7 @@ async def test_the_observer_hears_of_every_request(host: FakeHost) -> None:
     heard: list[tuple[str, int | None]] = []
     host.answer("GET", "/fmsg/1", {})
     host.answer("GET", "/fmsg/2", {"error": "no"}, status=403)
-    host.on("GET", "/fmsg/3", never())  # type: ignore[arg-type] # it never returns what a handler does
+    host.on("GET", "/fmsg/3", never())
     host.answer("GET", "/fmsg/ws", {"error": "api key revoked"}, status=401)
 
     def observe(route: str, status: int | None, duration_s: float) -> None:
@@ -355,24 +314,15 @@ async def test_what_the_reader_of_a_download_raises_is_his_own(host: FakeHost, h
             raise OSError("disk full")
 
 
-async def _stream(*chunks: bytes, then: BaseException | None = None, held: bool = False) -> AsyncIterator[bytes]:
-    for chunk in chunks:
-        yield chunk
-    if held:
-        await asyncio.Event().wait()
-    if then is not None:
-        raise then
-
-
 async def test_an_upload_whose_source_fails_raises_what_the_source_raised(host: FakeHost, http: HostHttp) -> None:
     host.answer("POST", "/fmsg/1/attach", {})
-    form = file_form("a", _stream(b"x", then=OSError("the disk is gone")), content_type="text/plain")
+    form = file_form("a", stream(b"x", then=OSError("the disk is gone")), content_type="text/plain")
     with pytest.raises(OSError, match="the disk is gone"):
         await http.upload("attach", "/fmsg/1/attach", bearer="t", form=form)
 
 
 async def test_an_upload_whose_source_stops_is_given_up(host: FakeHost, impatient: HostHttp) -> None:
-    form = file_form("a", _stream(b"x", held=True), content_type="text/plain")
+    form = file_form("a", stream(b"x", held=True), content_type="text/plain")
     with pytest.raises(HostUnreachable, match="no answer in time"):
         await impatient.upload("attach", "/fmsg/1/attach", bearer="t", form=form)
 
@@ -389,7 +339,7 @@ async def test_an_upload_may_take_long_as_long_as_something_moves(host: FakeHost
 
 
 async def test_a_host_that_never_answers_an_upload_is_given_up(host: FakeHost, impatient: HostHttp) -> None:
-    host.on("POST", "/fmsg/1/attach", never())  # type: ignore[arg-type] # it never returns what a handler does
+    host.on("POST", "/fmsg/1/attach", never())
     form = file_form("a", b"x", content_type="text/plain")
     with pytest.raises(HostUnreachable, match="no answer in time") as caught:
         await impatient.upload("attach", "/fmsg/1/attach", bearer="t", form=form)
@@ -421,32 +371,6 @@ def test_cleartext_elsewhere_is_refused_before_anything_is_sent() -> None:
     with pytest.raises(BadInput, match="cleartext"):
         HostHttp("http://api.a.test")
     assert HostHttp("http://api.a.test", allow_insecure=True).api_url == "http://api.a.test"
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate of localhost with its key, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "localhost.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    return path
 
 
 async def test_only_a_certificate_that_is_trusted_gets_the_credential(certificate: Path) -> None:

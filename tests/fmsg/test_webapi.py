@@ -27,7 +27,7 @@ from fmsg.message import Added, AttachmentInfo, Draft, Reacted, ReadMark, Sent
 from fmsg.tokens import KeyTokens
 from fmsg.webapi import WebApi
 from tests.fmsg.conftest import IMPATIENT
-from tests.fmsg.fakehost import ALICE, KEY, FakeHost, access_token, jwt
+from tests.fmsg.fakehost import ALICE, KEY, FakeHost, access_token, jwt, takes_a_file
 
 BIG = 2**63 - 1
 
@@ -149,22 +149,6 @@ async def test_marking_adding_reacting(host: FakeHost, api: WebApi) -> None:
         {"emoji": None},
         {"emoji": "👍"},
     ]
-
-
-def sent_file(data: bytes) -> tuple[str, bytes]:
-    """Name and bytes of the one file in a form."""
-    boundary, _, rest = data.partition(b"\r\n")
-    head, _, rest = rest.partition(b"\r\n\r\n")
-    body, _, _ = rest.rpartition(b"\r\n" + boundary + b"--\r\n")
-    assert head.startswith(b'Content-Disposition: form-data; name="file"; filename="')
-    name = head.split(b'filename="', 1)[1].split(b'"\r\n', 1)[0].decode()
-    return name.replace('\\"', '"').replace("\\\\", "\\"), body
-
-
-async def takes_a_file(request: web.Request) -> web.StreamResponse:
-    """An attachment route that renames what it gets."""
-    name, body = sent_file(await request.read())
-    return web.json_response({"filename": f"kept {name}", "size": len(body)}, status=201)
 
 
 @pytest.mark.parametrize("name", ["a.txt", 'quo"te\\.txt', "ümläut 日本.txt", "a b;c=d.txt"])
