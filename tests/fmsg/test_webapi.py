@@ -17,7 +17,6 @@ from fmsg.errors import (
     CredentialMissing,
     FmsgError,
     Forbidden,
-    HostFailed,
     HostMisbehaved,
     NotFound,
     Unauthorized,
@@ -392,10 +391,3 @@ def _everything_of(error: BaseException) -> list[str]:
         said += [repr(link), str(link), repr(link.args), repr(vars(link))]
         link = link.__cause__ or link.__context__
     return said
-
-
-async def test_a_host_in_trouble_is_not_asked_twice(host: FakeHost, api: WebApi) -> None:
-    host.answer("GET", "/fmsg/1", {"error": "database is away"}, status=500)
-    with pytest.raises(HostFailed):
-        await api.message(1)
-    assert host.paths() == ["GET /fmsg/1"]
