@@ -67,6 +67,7 @@ async def running_house(log_dir: Path, *, redis: EmbeddedRedis | None = None) ->
                 "FMSG_REDIS_URL": server.url,
                 "FMSG_REDIS_PREFIX": prefix,
                 "FMSG_SEAL_KEY": seal_key,
+                "FMSG_METRICS_PORT": "0",
             }
             daemon = await start(f"daemon-{prefix}", "daemon", **env)
             front = await start(f"front-{prefix}", "front", "--port", "0", **env)
