@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import mcp_types as types
@@ -16,7 +16,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from mcp_front.failures import ToolFailure, failure_of, failure_result
+from mcp_front.failures import ToolFailure, failure_of, failure_result, not_configured
 from mcp_front.holding import Holding, TooManyWaits
 from mcp_front.toolbox import Profile, Toolbox
 from mcp_front.tools.context import Progress, ToolContext
@@ -37,11 +37,19 @@ LISTS = frozenset({"tools/list", "resources/list", "resources/templates/list", "
 """Methods whose results are the same for everybody: made once per protocol version."""
 
 
+class NotConfigured(Exception):
+    """Variables are missing, so there is nobody to act as (stdio); ``missing`` names them."""
+
+    def __init__(self, missing: list[str]) -> None:
+        super().__init__(", ".join(missing))
+        self.missing = missing
+
+
 class Requests(Protocol):
     """What the server has to know of a request; each transport has its own."""
 
     async def context(self, ctx: Ctx, progress: Progress | None) -> ToolContext:
-        """Who the request acts as, and what it is served with. Raises `ToolFailure` or `fmsg.errors.FmsgError`."""
+        """Who the request acts as, and what it is served with. Raises `NotConfigured` or `fmsg.errors.FmsgError`."""
         ...
 
     def address(self, ctx: Ctx) -> str | None:
@@ -101,6 +109,9 @@ def build_server(
         except TooManyWaits as over:
             outcome = "over_budget"
             result = failure_result(ToolFailure("refused_here", str(over), next_step=""))
+        except NotConfigured as error:
+            outcome = "not_configured"
+            result = not_configured(error.missing)
         except MCPError:
             outcome = "error"
             raise
@@ -212,6 +223,8 @@ def _guarded(
             return await handler(ctx, params)
         except MCPError:
             raise
+        except NotConfigured as error:
+            raise MCPError(types.INTERNAL_ERROR, _text(not_configured(error.missing))) from None
         except Exception as error:  # noqa: BLE001 - the boundary
             failed = _known_or_logged(error, ctx.method)
         raise _protocol_error(failed)
@@ -221,14 +234,13 @@ def _guarded(
 
 def _protocol_error(failure: ToolFailure) -> MCPError:
     """A failure as text in a protocol error: the same words as in a tool result."""
-    told = failure_result(failure)
-    text = "\n".join(block.text for block in _texts(told.content))
     asked_wrongly = failure.kind in ("bad_argument", "host_refused", "refused_here")
-    return MCPError(types.INVALID_PARAMS if asked_wrongly else types.INTERNAL_ERROR, text)
+    code = types.INVALID_PARAMS if asked_wrongly else types.INTERNAL_ERROR
+    return MCPError(code, _text(failure_result(failure)))
 
 
-def _texts(blocks: Sequence[types.ContentBlock]) -> list[types.TextContent]:
-    return [block for block in blocks if isinstance(block, types.TextContent)]
+def _text(result: types.CallToolResult) -> str:
+    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
 def _known_or_logged(error: Exception, what: str) -> ToolFailure:
