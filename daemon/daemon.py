@@ -68,7 +68,7 @@ class Daemon:
         self._clock = clock
         self._rng = rng or random.Random()
         self._holdings: dict[CallerKey, Holding] = {}
-        self._heart = Heart(store.fleet, id_=self.id, name=name, settings=settings, clock=clock)
+        self._heart = Heart(store.fleet, id_=self.id, name=name, settings=settings, clock=clock, now=time.monotonic)
         self._reporter = Reporter(store.activations, self._holdings, self._heart, clock=clock, rng=self._rng)
         self._replan = asyncio.Event()
         self._moving = asyncio.Event()

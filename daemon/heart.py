@@ -18,8 +18,16 @@ class Heart:
     """
 
     def __init__(
-        self, fleet: Fleet, *, id_: str, name: str, settings: DaemonSettings, clock: Callable[[], float]
+        self,
+        fleet: Fleet,
+        *,
+        id_: str,
+        name: str,
+        settings: DaemonSettings,
+        clock: Callable[[], float],
+        now: Callable[[], float],
     ) -> None:
+        """``clock`` gives POSIX seconds; ``now`` does not go back."""
         self.id = id_
         """Unique per process start."""
         self.members: tuple[Member, ...] = ()
@@ -28,13 +36,14 @@ class Heart:
         self._name = name
         self._ttl_s = settings.heartbeat_ttl_s
         self._since_s = clock()
+        self._now = now
         self._beat_at_s = float("-inf")
-        self._doubt = False
+        self._doubt = True
         self._sure = asyncio.Event()
 
     def silent(self) -> bool:
         """Whether the last heartbeat no longer holds. Remembered until `trust`."""
-        if asyncio.get_running_loop().time() - self._beat_at_s >= self._ttl_s:
+        if self._now() - self._beat_at_s >= self._ttl_s:
             self._doubt = True
             self._sure.clear()
         return self._doubt
@@ -44,7 +53,7 @@ class Heart:
 
         Raises `LedgerUnavailable`.
         """
-        sent_at_s = asyncio.get_running_loop().time()
+        sent_at_s = self._now()
         member = Member(id=self.id, name=self._name, since_s=self._since_s, load=load, draining=draining)
         await self._fleet.beat(member)
         members = tuple(await self._fleet.members())

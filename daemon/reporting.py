@@ -19,7 +19,7 @@ TOGETHER = 32
 """Reports written at the same time: after a host's restart every feed has something to say."""
 
 AGAIN_S = 1.0
-"""Pause, on average, after the store took no report."""
+"""A store that fails over needs seconds; every feed has the same to say to it when it is back."""
 
 
 class Reporter:
@@ -33,12 +33,15 @@ class Reporter:
         *,
         clock: Callable[[], float],
         rng: random.Random,
+        again_s: float = AGAIN_S,
     ) -> None:
+        """``clock`` gives POSIX seconds; ``again_s`` is the pause, on average, after the store took no report."""
         self._activations = activations
         self._holdings = holdings
         self._heart = heart
         self._clock = clock
         self._rng = rng
+        self._again_s = again_s
         self._changed: dict[CallerKey, None] = {}
         self._some = asyncio.Event()
 
@@ -59,7 +62,7 @@ class Reporter:
                 self._some.clear()
             written = await asyncio.gather(*(self._write(caller) for caller in batch))
             if not all(written):
-                await asyncio.sleep(AGAIN_S * self._rng.uniform(0.5, 1.5))
+                await asyncio.sleep(self._again_s * self._rng.uniform(0.5, 1.5))
 
     async def _write(self, caller: CallerKey) -> bool:
         holding = self._holdings.get(caller)

@@ -1,0 +1,155 @@
+"""Who says what of a feed, and when it holds its tongue."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from typing import cast
+
+import pytest
+
+from daemon.feed import State
+from daemon.heart import Heart
+from daemon.holding import Holding
+from daemon.reporting import Reporter
+from daemon.run_feed import FeedRunner
+from ledger.arrival import CallerKey
+from ledger.memory_side import MemoryActivations, MemoryFleet
+from ledger.port import FeedReport, LedgerUnavailable
+from tests.daemon.world import Bell, quick
+
+ALICE, BOB = CallerKey("a" * 32), CallerKey("b" * 32)
+
+
+class FakeRunner:
+    """A feed in a state."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def report(self, daemon: str) -> FeedReport:
+        """As a feed does."""
+        return FeedReport(state=self.state.value, daemon=daemon, since_s=0.0)
+
+
+class Desk:
+    """A reporter at work, and what it wrote."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.written: list[tuple[CallerKey, str]] = []
+        self.failures = 0
+        self.holdings: dict[CallerKey, Holding] = {}
+        self.activations = MemoryActivations(ttl_s=1e6, clock=self.clock)
+        report = self.activations.report
+
+        async def noting(caller: CallerKey, said: FeedReport) -> None:
+            if self.failures:
+                self.failures -= 1
+                raise LedgerUnavailable("not now")
+            self.written.append((caller, said.state))
+            await report(caller, said)
+
+        self.activations.__dict__["report"] = noting
+        self.bell = Bell()
+        self.bell.on(self.activations, "report")
+        self.heart = Heart(
+            MemoryFleet(heartbeat_ttl_s=10.0, clock=self.clock),
+            id_="one",
+            name="one",
+            settings=quick(),
+            clock=self.clock,
+            now=self.clock,
+        )
+        self.reporter = Reporter(
+            self.activations, self.holdings, self.heart, clock=self.clock, rng=random.Random(1), again_s=0.01
+        )
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def put(self, caller: CallerKey, state: State, *, quiet_until_s: float = 0.0) -> Holding:
+        """A feed of ours that just got into a state."""
+        holding = self.holdings.get(caller)
+        runner = cast("FeedRunner", FakeRunner(state))
+        if holding is None:
+            holding = Holding(runner, epoch=1, asked_at_s=0.0, quiet_until_s=quiet_until_s)
+            self.holdings[caller] = holding
+        holding.runner = runner
+        self.reporter.changed(caller)
+        return holding
+
+    async def all_said(self) -> list[tuple[CallerKey, str]]:
+        """Let it work until a last word about somebody else is through; what was written before."""
+        self.put(BOB, State.STOPPED)
+        await self.bell.until(lambda: (BOB, "stopped") in self.written)
+        said = [word for word in self.written if word[0] != BOB]
+        self.written.clear()
+        return said
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    """A reporter that runs, of a daemon that lives."""
+    desk = Desk()
+    await desk.heart.beat(load=0, draining=False)
+    desk.heart.trust()
+    running = asyncio.create_task(desk.reporter.run())  # ended below
+    yield desk
+    running.cancel()
+
+
+async def test_a_feed_on_its_way_says_nothing_until_it_arrived(desk: Desk) -> None:
+    desk.put(ALICE, State.CONNECTING)
+    assert await desk.all_said() == []
+    desk.put(ALICE, State.BACKFILLING)
+    desk.put(ALICE, State.LIVE)
+    assert await desk.all_said() == [(ALICE, "live")]
+
+
+async def test_a_feed_that_was_live_says_at_once_that_it_is_not(desk: Desk) -> None:
+    desk.put(ALICE, State.LIVE)
+    await desk.all_said()
+    desk.put(ALICE, State.BACKFILLING)
+    assert await desk.all_said() == [(ALICE, "backfilling")]
+
+
+async def test_only_the_latest_word_is_written(desk: Desk) -> None:
+    for state in (State.LIVE, State.BACKING_OFF, State.LIVE, State.ASKING):
+        desk.put(ALICE, state)
+    assert await desk.all_said() == [(ALICE, "asking")]
+
+
+async def test_a_feed_just_taken_over_says_only_that_it_is_live_at_first(desk: Desk) -> None:
+    desk.put(ALICE, State.BACKING_OFF, quiet_until_s=1005.0)
+    assert await desk.all_said() == []
+    desk.now_s = 1005.0
+    await desk.heart.beat(load=0, draining=False)
+    desk.reporter.changed(ALICE)
+    assert await desk.all_said() == [(ALICE, "backing_off")]
+
+
+async def test_callers_of_others_are_their_business(desk: Desk) -> None:
+    desk.put(ALICE, State.LIVE).owned = False
+    assert await desk.all_said() == []
+    desk.reporter.changed(CallerKey("n" * 32))
+    assert await desk.all_said() == []
+
+
+async def test_a_daemon_that_may_be_dead_to_the_others_says_nothing_until_it_looked(desk: Desk) -> None:
+    desk.now_s += 60.0
+    desk.put(ALICE, State.LIVE)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert desk.written == []
+    await desk.heart.beat(load=0, draining=False)
+    desk.holdings[ALICE].owned = False
+    desk.heart.trust()
+    assert await desk.all_said() == []
+
+
+async def test_what_the_store_did_not_take_is_said_again(desk: Desk) -> None:
+    desk.failures = 3
+    desk.put(ALICE, State.LIVE)
+    await desk.bell.until(lambda: desk.written == [(ALICE, "live")])
