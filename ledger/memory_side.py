@@ -9,7 +9,7 @@ import msgspec
 
 from ledger.arrival import CallerKey
 from ledger.limits import LedgerLimits
-from ledger.port import Activation, Chore, FeedReport, Lease, Member, Versioned
+from ledger.port import Activation, ActiveFeed, Chore, FeedReport, Lease, Member, Versioned
 
 
 class MemoryActivations:
@@ -78,6 +78,20 @@ class MemoryActivations:
         """The last report."""
         return self._reports.get(caller)
 
+    async def feeds(self, *, limit: int) -> Sequence[ActiveFeed]:
+        """See `ledger.port.Activations`."""
+        found = [await self.get(caller) for caller in (await self.active())[:limit]]
+        return tuple(
+            ActiveFeed(
+                caller=one.caller,
+                asked_at_s=one.asked_at_s,
+                has_token=one.token is not None,
+                report=self._reports.get(one.caller),
+            )
+            for one in found
+            if one is not None
+        )
+
     def listen(self, wake: Callable[[CallerKey], None]) -> Callable[[], None]:
         """Call ``wake`` for each caller that is activated, until the returned function is called."""
         ear = next(self._ear_ids)
@@ -128,6 +142,11 @@ class MemoryFleet:
             ):
                 self._leases[caller] = Lease(caller=caller, daemon=daemon, epoch=held.epoch + 1 if held else 1)
         return {caller: self._leases[caller] for caller in callers}
+
+    async def holders(self, callers: Sequence[CallerKey]) -> Mapping[CallerKey, Lease]:
+        """See `ledger.port.Fleet`."""
+        found = {caller: self._leases[caller] for caller in callers if caller in self._leases}
+        return {caller: lease for caller, lease in found.items() if lease.daemon}
 
     async def release(self, callers: Sequence[CallerKey], daemon: str) -> None:
         """Give up leases of ours; the epochs go on."""

@@ -112,6 +112,15 @@ class FeedReport(msgspec.Struct, frozen=True, kw_only=True):
         return self.state == "live"
 
 
+class ActiveFeed(msgspec.Struct, frozen=True, kw_only=True):
+    """An active caller as operators see it: when somebody asked last, whether a token is left, how its feed does."""
+
+    caller: CallerKey
+    asked_at_s: float
+    has_token: bool
+    report: FeedReport | None
+
+
 class Activation(msgspec.Struct, frozen=True, kw_only=True):
     """A caller somebody waits for. The token is there only when it can be unsealed and has not expired."""
 
@@ -159,6 +168,10 @@ class Activations(Protocol):
         """The last report of the caller's feed."""
         ...
 
+    async def feeds(self, *, limit: int) -> Sequence[ActiveFeed]:
+        """At most ``limit`` active callers, about whom operators want to know; a picture, not a transaction."""
+        ...
+
     def listen(self, wake: Callable[[CallerKey], None]) -> Callable[[], None]:
         """Call ``wake`` for each caller that is activated; a hint, like the doorbell."""
         ...
@@ -204,6 +217,10 @@ class Fleet(Protocol):
 
         Returns, for every caller, the lease as it stands afterwards.
         """
+        ...
+
+    async def holders(self, callers: Sequence[CallerKey]) -> Mapping[CallerKey, Lease]:
+        """The leases of those of the callers that are held, be the holder alive or dead. Changes nothing."""
         ...
 
     async def release(self, callers: Sequence[CallerKey], daemon: str) -> None:

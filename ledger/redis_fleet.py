@@ -185,6 +185,19 @@ class RedisFleet:
             stands |= await self._take(daemon, free)
         return stands
 
+    async def holders(self, callers: Sequence[CallerKey]) -> Mapping[CallerKey, Lease]:
+        """See `ledger.port.Fleet`."""
+        batches = _batches(callers)
+        answers = await asyncio.gather(
+            *(self._scripts.command("HMGET", self._leases(shard), *batch, idempotent=True) for shard, batch in batches)
+        )
+        return {
+            caller: _lease(caller, held)
+            for (_, batch), answer in zip(batches, answers, strict=True)
+            for caller, held in zip(batch, answer, strict=True)
+            if held is not None
+        }
+
     async def release(self, callers: Sequence[CallerKey], daemon: str) -> None:
         """See `ledger.port.Fleet`."""
         await asyncio.gather(

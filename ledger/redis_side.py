@@ -6,5 +6,15 @@ from ledger.redis_activations import WAKE, RedisActivations
 from ledger.redis_chores import RedisChores
 from ledger.redis_documents import RedisDocuments
 from ledger.redis_fleet import RedisFleet
+from ledger.redis_oversight import ORDERS, RedisOrders, RedisProcesses
 
-__all__ = ["WAKE", "RedisActivations", "RedisChores", "RedisDocuments", "RedisFleet"]
+__all__ = [
+    "ORDERS",
+    "WAKE",
+    "RedisActivations",
+    "RedisChores",
+    "RedisDocuments",
+    "RedisFleet",
+    "RedisOrders",
+    "RedisProcesses",
+]

@@ -11,10 +11,20 @@ from typing import Self
 from ledger.doorbell import RedisDoorbell
 from ledger.limits import LedgerLimits
 from ledger.memory import MemoryDoorbell, MemoryLedger
+from ledger.memory_oversight import MemoryOrders, MemoryProcesses
 from ledger.memory_side import MemoryActivations, MemoryChores, MemoryDocuments, MemoryFleet
 from ledger.port import LedgerUnavailable
 from ledger.redis import RedisLedger
-from ledger.redis_side import WAKE, RedisActivations, RedisChores, RedisDocuments, RedisFleet
+from ledger.redis_side import (
+    ORDERS,
+    WAKE,
+    RedisActivations,
+    RedisChores,
+    RedisDocuments,
+    RedisFleet,
+    RedisOrders,
+    RedisProcesses,
+)
 from ledger.scripts import Key, Scripts, script
 from ledger.seal import SealKeys
 from ledger.topology import Topology, connect
@@ -36,6 +46,8 @@ class MemoryStore:
         self.fleet = MemoryFleet(heartbeat_ttl_s=limits.heartbeat_ttl_s, clock=clock)
         self.documents = MemoryDocuments(clock=clock)
         self.chores = MemoryChores(clock=clock)
+        self.processes = MemoryProcesses(ttl_s=limits.presence_ttl_s, clock=clock)
+        self.orders = MemoryOrders()
 
     async def ping(self) -> None:
         """Memory is always there."""
@@ -81,7 +93,10 @@ class RedisStore:
         self.fleet = RedisFleet(self.scripts, self.topology, limits=limits)
         self.documents = RedisDocuments(self.scripts, self.topology)
         self.chores = RedisChores(self.scripts, self.topology, limits=limits)
+        self.processes = RedisProcesses(self.scripts, self.topology, limits=limits)
+        self.orders = RedisOrders(self.scripts, self.topology)
         self.doorbell.hear(WAKE, self.activations.heard)
+        self.doorbell.hear(ORDERS, self.orders.heard)
         self._open = AsyncExitStack()
 
     async def ping(self) -> None:
