@@ -33,7 +33,7 @@ def answer(
 
 
 def answer_again(delivery: Delivery, *, again: bool, transport: Transport, notes: tuple[str, ...]) -> WaitOutcome:
-    """A subscription gives a delivery again; not ``again`` where it was stored for this very call, which never heard."""
+    """A subscription gives a delivery again; not ``again`` where it was this very call's, which never heard."""
     entries = tuple(piece.arrival() for piece in delivery.pieces)
     open_ended = [entry.id for entry in entries if not entry.terminal]
     root = thread_of(entries[0]) if entries else 0

@@ -67,8 +67,8 @@ async def look_around(api: ReceivedList, message_id: int, *, hint: int | None = 
     older = [message for message in page if message.id <= message_id]
     boundary = offset + len(newer)
     newer, start = await search.climb(newer, offset)
-    if len(page) == PAGE and len(older) < margin:
-        older = await search.descend(older, boundary)
+    if len(page) == PAGE:
+        older = await search.descend(older, boundary, margin)
     return Surroundings(newer=tuple(newer), older=tuple(older), top=start == 0, offset=boundary, calls=search.calls)
 
 
@@ -116,11 +116,15 @@ class _Search:
             start = wanted
         return newer, start
 
-    async def descend(self, older: list[Message], boundary: int) -> list[Message]:
-        """Add one older page; arrivals meanwhile only make the pages share more."""
-        page = await self._page(boundary + max(len(older) - OVERLAP, 0))
-        lowest = older[-1].id if older else self._id + 1
-        return older + [message for message in page if message.id < lowest]
+    async def descend(self, older: list[Message], boundary: int, margin: int) -> list[Message]:
+        """Add older pages until there are enough; arrivals meanwhile only make the pages share more."""
+        while len(older) < margin and self.calls < MAX_CALLS:
+            page = await self._page(boundary + max(len(older) - OVERLAP, 0))
+            lowest = older[-1].id if older else self._id + 1
+            older = older + [message for message in page if message.id < lowest]
+            if len(page) < PAGE:
+                break
+        return older
 
     async def _page(self, offset: int) -> Sequence[Message]:
         self.calls += 1

@@ -1,0 +1,264 @@
+"""A host, a caller and a feed without network, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal, cast
+
+import msgspec
+
+from fmsg.errors import FmsgError, Forbidden, NotFound
+from fmsg.message import AddToBatch, Message, Page, Thread, ThreadMessage, available_at_s
+from fmsg.tokens import AccessToken
+from fmsg.webapi import WebApi
+from ledger.arrival import Arrival, CallerKey, caller_key
+from ledger.catch_up import catch_up, ensure_begun, seen_from
+from ledger.port import FeedReport, Member, NoLedger, Store
+from ledger.store import MemoryStore
+from mcp_front.waiting.request import WaitOutcome, WaitRequest, WaitSettings
+from mcp_front.waiting.wait import Waiting
+from tests.mcp_front.waiting.virtual import wall_s
+
+API_URL = "https://api.here.test"
+ME = "@me@here.test"
+ANN = "@ann@there.test"
+BEN = "@ben@other.test"
+SOMEBODY = "@somebody@else.test"
+
+
+class Host:
+    """What `WebApi` answers for the caller ``ME``: the routes a wait uses."""
+
+    def __init__(self, clock: Callable[[], float] = wall_s) -> None:
+        self.messages: dict[int, Message] = {}
+        self.hidden: set[int] = set()
+        self.error: FmsgError | None = None
+        """Raised by every route while set."""
+        self.latency_s = 0.0
+        self.has_thread_route = True
+        self.asked: Counter[str] = Counter()
+        self.on_page: Callable[[int, int], None] = lambda limit, offset: None
+        self._clock = clock
+
+    def put(
+        self,
+        message_id: int,
+        *,
+        from_: str = ANN,
+        pid: int | None = None,
+        to: tuple[str, ...] = (ME,),
+        time_s: float | None = None,
+        draft: bool = False,
+        added: bool = False,
+        no_reply: bool = False,
+        reaction: str | None = None,
+        terminal: bool = False,
+    ) -> Message:
+        """A message there is from now on (``time_s``: with this time); a draft is sent by `send`."""
+        at_s = self._clock() if time_s is None else time_s
+        batches = (AddToBatch(batch_id=1, add_to_from=from_, to=(ME,), time=at_s),) if added else ()
+        message = Message(
+            id=message_id,
+            pid=pid,
+            has_pid=pid is not None,
+            from_=from_,
+            to=(SOMEBODY,) if added else to,
+            add_to=batches,
+            time=None if draft else at_s - (1e6 if added else 0.0),
+            no_reply=no_reply,
+            reaction=reaction,
+            terminal=terminal,
+        )
+        self.messages[message_id] = message
+        return message
+
+    def send(self, message_id: int) -> Message:
+        """A draft is sent now."""
+        sent = self.messages[message_id] = msgspec.structs.replace(self.messages[message_id], time=self._clock())
+        return sent
+
+    def add_me(self, message_id: int) -> Message:
+        """The caller is added to an old message now."""
+        message = self.messages[message_id]
+        batch = AddToBatch(batch_id=1, add_to_from=message.from_, to=(ME,), time=self._clock())
+        added = self.messages[message_id] = msgspec.structs.replace(message, add_to=(batch,))
+        return added
+
+    def received(self) -> list[Message]:
+        """The list, newest id first, drafts included."""
+        mine = [message for message in self.messages.values() if _is_for_me(message)]
+        return sorted(mine, key=lambda message: -message.id)
+
+    async def list_received(self, *, limit: int = 20, offset: int = 0) -> Page:
+        await self._ask("list_received")
+        page = Page(messages=tuple(self.received()[offset : offset + limit]), host_time_s=float(int(self._clock())))
+        self.on_page(limit, offset)
+        return page
+
+    async def list_sent(self, *, limit: int = 20, offset: int = 0) -> Page:
+        await self._ask("list_sent")
+        sent = [self.messages[id_] for id_ in sorted(self.messages, reverse=True) if self.messages[id_].from_ == ME]
+        return Page(messages=tuple(sent[offset : offset + limit]), host_time_s=float(int(self._clock())))
+
+    async def message(self, message_id: int) -> Message:
+        await self._ask("message")
+        return self._get(message_id)
+
+    async def thread(self, message_id: int) -> Thread:
+        await self._ask("thread")
+        if not self.has_thread_route:
+            raise NotFound(404, "404 page not found")
+        self._get(message_id)
+        line: list[ThreadMessage] = []
+        current: int | None = message_id
+        while current is not None:
+            visible = current in self.messages and current not in self.hidden
+            line.insert(0, ThreadMessage(id=current, visible=visible))
+            current = self.messages[current].pid if current in self.messages else None
+        return Thread(root_id=line[0].id, trigger_id=message_id, messages=tuple(line))
+
+    def root(self, message_id: int) -> int:
+        """The root, as nobody needs to ask."""
+        message = self.messages.get(message_id)
+        return message_id if message is None or message.pid is None else self.root(message.pid)
+
+    async def _ask(self, route: str) -> None:
+        self.asked[route] += 1
+        if self.latency_s:
+            await asyncio.sleep(self.latency_s)
+        if self.error is not None:
+            raise self.error
+
+    def _get(self, message_id: int) -> Message:
+        if message_id in self.hidden:
+            raise Forbidden(403, "access denied")
+        if message_id not in self.messages:
+            raise NotFound(404, "message not found")
+        return self.messages[message_id]
+
+
+def _is_for_me(message: Message) -> bool:
+    return ME in (message.to or ()) or any(ME in (batch.to or ()) for batch in message.add_to or ())
+
+
+class FakeCaller:
+    """A caller whose key is good unless ``refusal`` is set."""
+
+    def __init__(self, host: Host) -> None:
+        self.refusal: FmsgError | None = None
+        self.confirmed = 0
+        self._host = host
+
+    address = ME
+    api_url = API_URL
+    transport: Literal["stdio", "http"] = "http"
+
+    @property
+    def key(self) -> CallerKey:
+        return caller_key(API_URL, ME)
+
+    @property
+    def api(self) -> WebApi:
+        return cast("WebApi", self._host)
+
+    async def token(self) -> AccessToken:
+        if self.refusal is not None:
+            raise self.refusal
+        return AccessToken(value="t", address=ME, expires_at_s=wall_s() + 3600.0)
+
+    async def confirm(self, *, within_s: float = 60.0) -> None:
+        self.confirmed += 1
+        if self.refusal is not None:
+            raise self.refusal
+        if self._host.error is not None:
+            raise self._host.error
+
+
+class World:
+    """One caller at one host, with a store, a process that holds waits, and a feed that may be live."""
+
+    def __init__(self, *, store: MemoryStore | None = None, settings: WaitSettings | None = None) -> None:
+        self.host = Host()
+        self.store = store or MemoryStore(clock=wall_s)
+        self.caller = FakeCaller(self.host)
+        self.key = self.caller.key
+        self.settings = settings or WaitSettings()
+        self.waiting = self.another_front()
+        self._beat: asyncio.Task[None] | None = None
+
+    def another_front(self, store: Store | None = None) -> Waiting:
+        """A further process on the same store."""
+        return Waiting(store or self.store, settings=self.settings, clock=wall_s)
+
+    async def begin_ledger(self) -> None:
+        """The ledger begins with what the host lists."""
+        await ensure_begun(self.caller.api, self.store.ledger, self.key, ME, seed_limit=64)
+
+    async def feed_goes_live(self) -> None:
+        """A daemon serves the caller: ledger caught up, heartbeat there."""
+        await self.store.activations.activate(
+            self.key, address=ME, api_url=API_URL, token="t", token_expires_at_s=wall_s() + 3600.0
+        )
+        await catch_up(self.caller.api, self.store.ledger, self.key, ME, source="backfill")
+        await self._report("live")
+        if self._beat is None:
+            await self._pulse()
+            self._beat = asyncio.create_task(self._beats())
+
+    async def feed_breaks(self) -> None:
+        """The daemon is there, its socket is not."""
+        await self._report("backing_off")
+
+    async def daemon_dies(self) -> None:
+        """No heartbeat any more; the last word on the feed stays."""
+        if self._beat is not None:
+            self._beat.cancel()
+            self._beat = None
+
+    async def close(self) -> None:
+        """Leave nothing behind."""
+        await self.daemon_dies()
+
+    async def push(self, message: Message, *, root: int | None = None) -> None:
+        """The feed hears of a message."""
+        seen = seen_from(message, address=ME, root=self.host.root(message.id) if root is None else root)
+        try:
+            await self.store.ledger.append(self.key, [seen], "push")
+        except NoLedger:
+            await catch_up(self.caller.api, self.store.ledger, self.key, ME, source="backfill")
+
+    async def arrive(self, message_id: int, *, from_: str = ANN, pid: int | None = None, push: bool = True) -> None:
+        """A message arrives and the feed hears of it at once."""
+        message = self.host.put(message_id, from_=from_, pid=pid)
+        if push:
+            await self.push(message)
+
+    async def wait(self, *, front: Waiting | None = None, **arguments: object) -> WaitOutcome:
+        """One call, with short names for its arguments."""
+        request = {"timeout_s": 10.0, "settle_s": 3.0} | arguments
+        return await (front or self.waiting).wait(self.caller, WaitRequest(**request))  # type: ignore[arg-type]
+
+    async def _report(self, state: str) -> None:
+        await self.store.activations.report(self.key, FeedReport(state=state, daemon="daemon-1", since_s=wall_s()))
+
+    async def _pulse(self) -> None:
+        await self.store.fleet.beat(Member(id="daemon-1", name="daemon-1", since_s=wall_s()))
+
+    async def _beats(self) -> None:
+        while True:
+            await asyncio.sleep(3.0)
+            await self._pulse()
+
+
+def ids(entries: tuple[Arrival, ...]) -> list[int]:
+    """The ids of some entries."""
+    return [entry.id for entry in entries]
+
+
+def available_s(message: Message) -> float:
+    """When a sent message became available to the caller."""
+    at_s = available_at_s(message, ME)
+    assert at_s is not None
+    return at_s
