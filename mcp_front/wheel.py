@@ -62,7 +62,7 @@ class Wheel:
         self._timer = None
         until_s = self._now() + SLACK_S
         left = AT_ONCE
-        for entries in self._lists.values():
+        for entries in tuple(self._lists.values()):
             while entries and left:
                 entry, due_s = next(iter(entries.items()))
                 if due_s > until_s:
