@@ -24,7 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_S = (datetime.max.replace(tzinfo=UTC) - _EPOCH).total_seconds() - 1
 """No calendar goes further; a host's nonsense beyond it is shown as that."""
 
-_TEXT_LIKE = re.compile(r"text/|application/json\b|[^;]*\+json\b", re.IGNORECASE)
+_TEXT_LIKE = re.compile(r"text/|application/json\s*(?:;|$)|[^;]*\+json\s*(?:;|$)", re.IGNORECASE)
 
 
 def rfc3339(posix_s: float | None) -> str | None:

@@ -153,7 +153,7 @@ _GIVES = schemas.result(
 )
 _INLINE: dict[str, schemas.Schema] = {
     "id": schemas.reference("Message"),
-    "filename": schemas.text("As its attachments list it", minLength=1),
+    "filename": schemas.text("As its attachments list it"),
     "max_inline_bytes": schemas.whole("Refuse to inline more", default=INLINE_BYTES, least=0, most=MOST_INLINE_BYTES),
 }
 
@@ -169,9 +169,7 @@ DOWNLOAD_ATTACHMENT = Tool(
         "download_attachment",
         "An attachment's content: text as text, images as images, the rest as an embedded resource. Or save_to writes "
         "it to a new file.",
-        takes=schemas.closed(
-            ("id", "filename"), **_INLINE, save_to=schemas.text("Absolute path of a new file", minLength=1)
-        ),
+        takes=schemas.closed(("id", "filename"), **_INLINE, save_to=schemas.text("Absolute path of a new file")),
         gives=_GIVES,
         reads=False,
     ),

@@ -47,7 +47,7 @@ RESOLVE_ADDRESS = Tool(
     definition=define(
         "resolve_address",
         "The full address that a short name stands for. Sends nothing and does not check that the user exists.",
-        takes=schemas.closed(("name",), name=schemas.text("Short name or @user@domain", minLength=1)),
+        takes=schemas.closed(("name",), name=schemas.text("Short name or @user@domain")),
         gives=schemas.result(
             address=schemas.TEXT,
             resolution={"type": "string", "enum": ["literal", "directory", "default_domain"]},

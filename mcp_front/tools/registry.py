@@ -23,6 +23,7 @@ from mcp_front.tools.lists import LIST_MESSAGES, LIST_SENT
 from mcp_front.tools.people import ADD_RECIPIENTS, DELIVERY_STATUS, REACT
 from mcp_front.tools.read import GET_MESSAGE, GET_THREAD, MARK_READ
 from mcp_front.tools.send import REPLY, SEND_MESSAGE
+from mcp_front.tools.subscriptions import WAIT_SUBSCRIPTIONS
 from mcp_front.tools.tool import Tool, ToolResult
 from mcp_front.tools.wait import WAIT_FOR_MESSAGE
 from telemetry import metrics
@@ -44,6 +45,7 @@ _ALL: tuple[Tool, ...] = (
     DELIVERY_STATUS,
     DOWNLOAD_ATTACHMENT,
     RESOLVE_ADDRESS,
+    WAIT_SUBSCRIPTIONS,
 )
 
 TOOLS: Mapping[str, Tool] = {tool.definition.name: tool for tool in _ALL}

@@ -162,7 +162,7 @@ def _said(verb: str, fields: Fields) -> str:
 
 
 _FILE: dict[str, schemas.Schema] = {
-    "filename": schemas.text("Bare name", minLength=1),
+    "filename": schemas.text("Bare name"),
     "data_base64": schemas.text("Content"),
     "content_type": schemas.text("Media type"),
 }
@@ -179,7 +179,7 @@ def _takes(required: tuple[str, ...], *, by_path: bool, **first: schemas.Schema)
     return schemas.closed(
         required,
         **first,
-        type=schemas.text("Media type of the body", default=DEFAULT_TYPE, minLength=1),
+        type=schemas.text("Media type of the body", default=DEFAULT_TYPE),
         important=schemas.flag("Mark as important"),
         no_reply=schemas.flag("Ask for no reply"),
         attachments=_attachments(by_path=by_path),

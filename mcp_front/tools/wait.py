@@ -78,11 +78,9 @@ def _progress(context: ToolContext, timeout_s: float) -> Callable[[float], Await
 
 
 def _timeout(outcome: WaitOutcome, request: WaitRequest) -> ToolResult:
-    fields = _common(outcome)
-    fields["next"] = _again(outcome, request)
-    report = Report()
-    report.say(f"No message. {fields['next']}")
-    result = ToolResult(structured=fields, text=report.text())
+    result = _nothing(outcome, _again(outcome, request))
+    if _bytes(result) > TIMEOUT_BYTES:
+        result = _nothing(outcome, _again(outcome, None))
     for details in _details(outcome):
         fuller = ToolResult(
             structured=result.structured | _merged(result.structured, details),
@@ -91,6 +89,10 @@ def _timeout(outcome: WaitOutcome, request: WaitRequest) -> ToolResult:
         if _bytes(fuller) <= TIMEOUT_BYTES:
             result = fuller
     return result
+
+
+def _nothing(outcome: WaitOutcome, following: str) -> ToolResult:
+    return ToolResult(structured=_common(outcome) | {"next": following}, text=f"No message. {following}")
 
 
 def _details(outcome: WaitOutcome) -> list[Fields]:
@@ -104,7 +106,7 @@ def _merged(fields: Fields, details: Fields) -> Fields:
 
 def _spoken(details: Fields) -> str:
     if "notes" in details:
-        return str(details["notes"][0])
+        return f"Note: {details['notes'][0]}."
     return f"Passed over: {details['skipped'][0]['id']} ({details['skipped'][0]['reason']})."
 
 
@@ -202,7 +204,7 @@ def _show_rest(report: Report, fields: Fields, outcome: WaitOutcome) -> None:
         report.say("Passed over: " + ", ".join(f"{message_id} ({reason})" for message_id, reason in skipped) + ".")
     if outcome.notes:
         fields["notes"] = list(outcome.notes)
-        report.say(" ".join(outcome.notes))
+        report.say(f"Note: {'; '.join(outcome.notes)}.")
 
 
 def _skipped_item(message_id: int, reason: str) -> Fields:
@@ -216,13 +218,15 @@ def _next(outcome: WaitOutcome, request: WaitRequest) -> str:
     return f"To answer: reply, id {outcome.reply_target_id}. {again}"
 
 
-def _again(outcome: WaitOutcome, request: WaitRequest) -> str:
-    """Exactly what to call next."""
-    after = format_reference(outcome.after_id)
+def _again(outcome: WaitOutcome, request: WaitRequest | None) -> str:
+    """Exactly what to call next; None for a request whose arguments are too long to be repeated."""
+    after = f"Next: wait_for_message, after_id {format_reference(outcome.after_id)}"
+    if request is None:
+        return f"{after}, the other arguments as before."
     same = f", subscription {json.dumps(request.subscription)}" if request.subscription else ""
     same += f", thread_of {request.thread_of}" if request.thread_of is not None else ""
     same += f", from {request.from_}" if request.from_ is not None else ""
-    return f"Next: wait_for_message, after_id {after}{same}."
+    return f"{after}{same}."
 
 
 WAIT_FOR_MESSAGE = Tool(
@@ -234,7 +238,7 @@ WAIT_FOR_MESSAGE = Tool(
         takes=schemas.closed(
             after_id=schemas.reference("after_id of the last result; 0: from the beginning; none: from now"),
             thread_of=schemas.reference("Only the thread of this message"),
-            from_=schemas.text("Only from this address", minLength=1),
+            from_=schemas.text("Only from this address"),
             timeout_seconds={
                 "type": "integer",
                 "minimum": 0,

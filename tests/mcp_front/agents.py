@@ -26,6 +26,7 @@ from mcp_front.schemas import Schema
 from mcp_front.settings import FrontSettings
 from mcp_front.tools.context import Progress, ToolContext
 from mcp_front.tools.registry import TOOLS, call_tool, tool_definitions
+from mcp_front.waiting.request import WaitSettings
 from mcp_front.waiting.wait import Waiting
 from sandbox.control import Control
 from sandbox.host import SandboxHost, serve
@@ -211,7 +212,7 @@ class World:
             settings=settings or FrontSettings(transport=transport, api_url=http.api_url),
             store=self.store,
             waiting=self.waiting,
-            directory=directory or Directory(),
+            directory=Directory() if directory is None else directory,
             progress=progress,
             drain=self.drain,
         )
@@ -221,7 +222,7 @@ class World:
     def waiting(self) -> Waiting:
         """The one of this process."""
         if self._waiting is None:
-            self._waiting = Waiting(self.store)
+            self._waiting = Waiting(self.store, settings=WaitSettings(poll_s=0.1))
         return self._waiting
 
 

@@ -1,0 +1,23 @@
+"""Schemas on the wire: what is left out of them is only what costs more than it tells."""
+
+from __future__ import annotations
+
+from mcp_front import schemas
+
+
+def test_told_leaves_out_what_objects_inside_always_have_and_nothing_else() -> None:
+    strict = schemas.result(schemas.NOTICE, items=schemas.array(schemas.record(id=schemas.TEXT)))
+    assert schemas.told(strict) == {
+        "type": "object",
+        "properties": {
+            "items": {"type": "array", "items": {"type": "object", "properties": {"id": {"type": "string"}}}},
+            "notice": {"type": "string"},
+        },
+        "anyOf": [{"required": ["items"]}, {"required": ["error"]}],
+    }
+    assert strict["properties"]["items"]["items"]["required"] == ["id"]
+
+
+def test_a_trailing_underscore_is_dropped() -> None:
+    assert list(schemas.closed(from_=schemas.TEXT)["properties"]) == ["from"]
+    assert schemas.record(from_=schemas.TEXT)["required"] == ["from"]

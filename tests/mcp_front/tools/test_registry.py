@@ -1,0 +1,162 @@
+"""The one way to call a tool, and what clients are told of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from typing import Any, Literal
+
+import jsonschema
+import mcp_types
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mcp.shared.exceptions import MCPError
+
+from mcp_front.tools.registry import TOOLS, call_tool, tool_definitions
+from tests.mcp_front.agents import Agent, World, check_result, running_world
+
+Transport = Literal["stdio", "http"]
+PROFILES: list[Transport] = ["stdio", "http"]
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(exclude_categories=()), max_size=20)
+    | st.sampled_from(["0", "1", "2", str(2**63), "@ann@here.test", "../x", "QQ==", "👍", "main", "list", "delete"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["filename", "data_base64", "path", "content_type", "x"]), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+VALID: dict[str, dict[str, Any]] = {
+    "get_message": {"id": "1"},
+    "get_thread": {"id": "1"},
+    "send_message": {"to": ["@ann@here.test"], "body": "b", "attachments": [{"filename": "a", "data_base64": "QQ=="}]},
+    "reply": {"id": "1", "body": "b", "recipients": ["@ann@here.test"]},
+    "react": {"id": "1", "emoji": "👍"},
+    "add_recipients": {"id": "1", "add_to": ["@ann@here.test"]},
+    "mark_read": {"ids": ["1"]},
+    "delivery_status": {"id": "1"},
+    "download_attachment": {"id": "1", "filename": "a"},
+    "resolve_address": {"name": "@ann@here.test"},
+    "wait_subscriptions": {"action": "list"},
+}
+"""Arguments that fit, for the fuzz to break one by one."""
+
+
+def properties(name: str) -> list[str]:
+    return [*TOOLS[name].definition_for("stdio").input_schema["properties"], "surprise"]
+
+
+def wire(profile: Transport) -> list[dict[str, Any]]:
+    return [tool.model_dump(by_alias=True, exclude_none=True, mode="json") for tool in tool_definitions(profile)]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_all_the_tools_cost_a_client_less_than_20_kb(profile: Transport) -> None:
+    answer = {"jsonrpc": "2.0", "id": 1, "result": {"tools": wire(profile), "ttlMs": 300000, "cacheScope": "public"}}
+    assert len(json.dumps(answer, separators=(",", ":")).encode()) < 20_000
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_schemas_are_valid_closed_described_and_bounded(profile: Transport) -> None:
+    for tool in tool_definitions(profile):
+        jsonschema.Draft202012Validator.check_schema(tool.input_schema)
+        jsonschema.Draft202012Validator.check_schema(tool.output_schema or {})
+        assert (tool.output_schema or {}).get("type") == "object"
+        for schema in _objects(tool.input_schema):
+            assert schema["additionalProperties"] is False, tool.name
+            for name, value in schema["properties"].items():
+                described = "description" in value or "description" in value.get("items", {}) or "enum" in value
+                assert described or value["type"] == "array", f"{tool.name}.{name}"
+                if value["type"] == "integer":
+                    assert "minimum" in value, f"{tool.name}.{name}"
+                    assert "maximum" in value, f"{tool.name}.{name}"
+
+
+def _objects(schema: Any) -> list[dict[str, Any]]:
+    if isinstance(schema, list):
+        return [found for item in schema for found in _objects(item)]
+    if not isinstance(schema, dict):
+        return []
+    own = [schema] if schema.get("type") == "object" else []
+    return own + [found for value in schema.values() for found in _objects(value)]
+
+
+def test_definitions_need_no_configuration_and_are_the_same_every_time() -> None:
+    assert wire("http") == wire("http")
+    assert [tool["name"] for tool in wire("stdio")] == [tool["name"] for tool in wire("http")]
+
+
+async def test_an_unknown_tool_is_an_error_of_the_protocol(ann: Agent) -> None:
+    with pytest.raises(MCPError) as error:
+        await call_tool(ann.context, "no_such_tool", {})
+    assert error.value.error.code == mcp_types.INVALID_PARAMS
+
+
+async def test_an_argument_that_does_not_fit_is_an_error_of_the_domain(ann: Agent) -> None:
+    got = await ann.call_with("get_message", {"id": 5})
+    assert got.error["kind"] == "bad_argument"
+    assert got.text.startswith("id: ")
+
+
+async def test_a_fault_of_ours_is_a_result_that_tells_nothing_and_a_line_in_the_log(
+    ann: Agent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(message_id: int) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(ann.context.caller.api, "message", broken)
+    got = await ann.call("get_message", id="5")
+    assert got.error["kind"] == "internal"
+    assert "secret detail" not in got.result.model_dump_json()
+    assert "secret detail" in caplog.text
+
+
+async def test_what_others_wrote_is_scrubbed_of_credentials_in_every_form(world: World, ann: Agent) -> None:
+    key = "fmsgk_abc_" + "A+/b" * 8 + "="
+    message_id = world.here.deliver("@x@there.test", [ann.address], topic=key, body=f"take {key}!", type_="text/plain")
+    for got in (
+        await ann.call("get_message", id=str(message_id)),
+        await ann.call("get_thread", id=str(message_id)),
+        await ann.call("list_messages"),
+        await ann.call("wait_for_message", after_id="0", timeout_seconds=0),
+    ):
+        assert "A+/b" not in got.result.model_dump_json()
+        assert "[redacted fmsg key]" in got.text
+
+
+@pytest.mark.parametrize("name", sorted(TOOLS))
+def test_arguments_that_break_the_schema_never_get_further_than_a_result(name: str) -> None:
+    """No exception, no hang, no half-sent message, whatever is given."""
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        world = runner.run(stack.enter_async_context(running_world()))
+        ann = world.agent("ann")
+        runner.run(ann.send(ann, "first"))
+
+        @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(
+            arguments=st.dictionaries(st.sampled_from(properties(name)), JSON, max_size=3) | st.none(),
+            missing=st.sets(st.sampled_from(properties(name)), max_size=1),
+        )
+        def fuzz(arguments: dict[str, Any] | None, missing: set[str]) -> None:
+            if arguments is not None:
+                kept = {key: value for key, value in VALID.get(name, {}).items() if key not in missing}
+                arguments = {**kept, **arguments}
+            if name == "wait_for_message":
+                arguments = {**(arguments or {}), "timeout_seconds": 0, "settle_seconds": 0}
+            check_result(name, "http", runner.run(call_tool(ann.context, name, arguments)))
+
+        fuzz()
+        page = runner.run(ann.context.caller.api.list_sent(limit=100))
+        assert not [message for message in page.messages if message.is_draft]
+        assert runner.run(world.store.chores.depth()) == 0
+        runner.run(stack.aclose())
