@@ -146,7 +146,7 @@ class Callers:
         digest = self._digest(api_key)
         known = self._known.get(digest)
         try:
-            token = await self._exchanged(api_key, digest, may_be_parked=known is None)
+            token = await self._exchanged(api_key, digest, may_be_parked=known is None, patient=known is None)
         except FmsgError as error:
             if known is None or (isinstance(error, HostRefused) and _about_the_key(error)):
                 raise
@@ -159,12 +159,12 @@ class Callers:
         now_s = self.clock()
         known = self._known.get(digest)
         if known is None or known.expires_at_s - LEAST_S <= now_s:
-            return await self._exchanged(api_key, digest, may_be_parked=False)
+            return await self._exchanged(api_key, digest)
         current = self._open(api_key, known)
         if now_s < known.renew_at_s:
             return current
         try:
-            return await self._exchanged(api_key, digest, may_be_parked=False)
+            return await self._exchanged(api_key, digest, patient=False)
         except FmsgError as error:
             if isinstance(error, HostRefused) and _about_the_key(error):
                 raise
@@ -181,13 +181,13 @@ class Callers:
                 return current
         if self._parking is not None:
             await self._parking.drop(api_key, self.http.api_url)
-        return await self._exchanged(api_key, digest, may_be_parked=False)
+        return await self._exchanged(api_key, digest)
 
     async def confirm(self, api_key: str, digest: KeyDigest, *, within_s: float) -> None:
         """Have the host accept the key, unless it did in the last ``within_s`` seconds."""
         known = self._known.get(digest)
         if known is None or self.clock() - known.accepted_at_s > within_s:
-            await self._exchanged(api_key, digest, may_be_parked=False)
+            await self._exchanged(api_key, digest)
 
     def note_accepted(self, digest: KeyDigest) -> None:
         """The host has just served a request with the key's token, so it still accepts the key (FMSG-003)."""
@@ -203,11 +203,16 @@ class Callers:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    async def _exchanged(self, api_key: str, digest: KeyDigest, *, may_be_parked: bool) -> AccessToken:
-        """A token from the one exchange there is for a key. It goes on when whoever began it is cancelled."""
+    async def _exchanged(
+        self, api_key: str, digest: KeyDigest, *, may_be_parked: bool = False, patient: bool = True
+    ) -> AccessToken:
+        """A token from the one exchange there is for a key. It goes on when whoever began it is cancelled.
+
+        ``patient``: there is nothing to fall back on, so the host in trouble is asked again for a moment.
+        """
         task = self._exchanges.get(digest)
         if task is None:
-            work = self._exchange(api_key, digest, may_be_parked=may_be_parked)
+            work = self._exchange(api_key, digest, may_be_parked=may_be_parked, patient=patient)
             # Ends by itself within the client's deadlines, or with `aclose`.
             task = self._exchanges[digest] = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda done: self._finished(digest, done))
@@ -218,7 +223,7 @@ class Callers:
         if not task.cancelled():
             task.exception()  # Whoever waited has it; where nobody did any more, it is nobody's.
 
-    async def _exchange(self, api_key: str, digest: KeyDigest, *, may_be_parked: bool) -> AccessToken:
+    async def _exchange(self, api_key: str, digest: KeyDigest, *, may_be_parked: bool, patient: bool) -> AccessToken:
         if may_be_parked and self._parking is not None:
             parked = await self._parking.find(api_key, self.http.api_url)
             if parked is not None:
@@ -226,7 +231,8 @@ class Callers:
                 self._remember(api_key, digest, parked, accepted_at_s=0.0)
                 metrics.EXCHANGES.labels("parked").inc()
                 return parked
-        tokens = KeyTokens(self.http, api_key, clock=self.clock, rng=self._rng, retry_for_s=RETRY_FOR_S)
+        retry_for_s = RETRY_FOR_S if patient else 0.0
+        tokens = KeyTokens(self.http, api_key, clock=self.clock, rng=self._rng, retry_for_s=retry_for_s)
         try:
             token = await tokens.token()
         except HostRefused as refused:
