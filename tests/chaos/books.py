@@ -1,0 +1,191 @@
+"""What every reader should have been given, what it was given, and where the two differ. Plain values, no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["plain", "acknowledging", "shared", "forgetful"]
+"""``plain``: passes ``after_id``. The others use a subscription: one consumer that acknowledges every result; two that
+share it; one that forgets its ``after_id`` now and then, as an agent does that was restarted."""
+
+FLUSH = "redis_flush"
+"""The fault after which the store has forgotten what was returned."""
+OUTAGES = frozenset({FLUSH, "redis_restart", "redis_pause", "redis_failover"})
+"""The faults during which the store does not answer."""
+AFTERMATH_S = 5.0
+"""A message sent so soon after a fault is put down to it, and a front leaves a failed store alone for about so long."""
+
+
+class Reader(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is to get each message once: a consumer, or several that share a subscription."""
+
+    name: str
+    address: str
+    kind: Kind
+    from_: str | None = None
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as the host lists it for an address in the end. Times in POSIX seconds."""
+
+    id: int
+    root: int
+    from_: str
+    available_at_s: float
+    no_reply: bool = False
+    reaction: bool = False
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """A message in a result. ``marked``: told as returned before. ``since_s``: calling without a pause since then."""
+
+    reader: str
+    id: int
+    batch: int
+    marked: bool
+    since_s: float
+    began_s: float
+    at_s: float
+    store_away: bool = False
+
+
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault from when to when."""
+
+    kind: str
+    start_s: float
+    end_s: float
+
+    def touches(self, start_s: float, end_s: float) -> bool:
+        """Whether the two overlap, the fault's aftermath included."""
+        return self.start_s <= end_s and start_s <= self.end_s + AFTERMATH_S
+
+
+class Verdict(msgspec.Struct, kw_only=True):
+    """The outcome. Lists hold (reader, message) or batches; what may be is counted, what must not be is listed."""
+
+    expected: int = 0
+    received: int = 0
+    lost: list[tuple[str, int]] = []
+    unmarked: list[tuple[str, int]] = []
+    again: list[tuple[str, int]] = []
+    """Given twice, marked, to one who acknowledges all it gets."""
+    mixed: list[tuple[str, tuple[int, ...]]] = []
+    foreign: list[tuple[str, int]] = []
+    """Nothing the reader should get: its own, a reaction, ``no_reply``, another's."""
+    marked: int = 0
+    after_flush: int = 0
+    while_away: int = 0
+    delays_s: list[float] = []
+    """Of messages that no fault touched."""
+    worst_s: dict[str, float] = {}
+    touched: Counter[str] = msgspec.field(default_factory=Counter)
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing happened that must not."""
+        return not (self.lost or self.unmarked or self.again or self.mixed or self.foreign)
+
+
+def roots_of(pids: Mapping[int, int | None]) -> dict[int, int]:
+    """The thread of every message, from what each replies to."""
+    roots: dict[int, int] = {}
+    for id_ in sorted(pids):
+        at, path = id_, []
+        while at not in roots and (pid := pids.get(at)) is not None:
+            path.append(at)
+            at = pid
+        root = roots.get(at, at)
+        roots.update(dict.fromkeys([*path, at], root))
+    return roots
+
+
+def expected(reader: Reader, listed: Mapping[int, Known]) -> set[int]:
+    """What the reader should get of the messages listed for its address."""
+    return {
+        one.id
+        for one in listed.values()
+        if not one.no_reply
+        and not one.reaction
+        and one.from_ != reader.address
+        and (reader.from_ is None or one.from_ == reader.from_)
+    }
+
+
+def missing(
+    readers: Iterable[Reader], listed: Mapping[str, Mapping[int, Known]], receipts: Iterable[Receipt]
+) -> list[tuple[str, int]]:
+    """What is still to come."""
+    got: dict[str, set[int]] = {}
+    for receipt in receipts:
+        got.setdefault(receipt.reader, set()).add(receipt.id)
+    return [
+        (reader.name, id_)
+        for reader in readers
+        for id_ in sorted(expected(reader, listed.get(reader.address, {})) - got.get(reader.name, set()))
+    ]
+
+
+def audit(
+    readers: Sequence[Reader],
+    listed: Mapping[str, Mapping[int, Known]],
+    receipts: Sequence[Receipt],
+    faults: Sequence[Interval] = (),
+) -> Verdict:
+    """Compare. ``receipts`` in the order in which they came."""
+    verdict = Verdict(lost=missing(readers, listed, receipts))
+    by_name = {reader.name: reader for reader in readers}
+    wanted = {reader.name: expected(reader, listed.get(reader.address, {})) for reader in readers}
+    verdict.expected = sum(len(ids) for ids in wanted.values())
+    first: dict[tuple[str, int], Receipt] = {}
+    batches: dict[tuple[str, int], list[int]] = {}
+    for receipt in receipts:
+        reader = by_name[receipt.reader]
+        batches.setdefault((receipt.reader, receipt.batch), []).append(receipt.id)
+        if receipt.id not in wanted[receipt.reader]:
+            verdict.foreign.append((receipt.reader, receipt.id))
+            continue
+        before = first.setdefault((receipt.reader, receipt.id), receipt)
+        if before is receipt:
+            verdict.received += 1
+            known = listed[reader.address][receipt.id]
+            _time(verdict, known, receipt, faults)
+        else:
+            _repeated(verdict, reader, before, receipt, faults)
+    for (name, _), ids in batches.items():
+        known_here = listed[by_name[name].address]
+        if len({known_here[id_].root for id_ in ids if id_ in known_here}) > 1:
+            verdict.mixed.append((name, tuple(ids)))
+    return verdict
+
+
+def _repeated(verdict: Verdict, reader: Reader, before: Receipt, receipt: Receipt, faults: Sequence[Interval]) -> None:
+    if receipt.marked and reader.kind != "acknowledging":
+        verdict.marked += 1
+    elif any(one.kind == FLUSH and one.touches(before.began_s, receipt.at_s) for one in faults):
+        verdict.after_flush += 1
+    elif _store_was_away(before, faults) or _store_was_away(receipt, faults):
+        verdict.while_away += 1
+    elif receipt.marked:
+        verdict.again.append((receipt.reader, receipt.id))
+    else:
+        verdict.unmarked.append((receipt.reader, receipt.id))
+
+
+def _store_was_away(receipt: Receipt, faults: Sequence[Interval]) -> bool:
+    outage = any(one.kind in OUTAGES and one.touches(receipt.began_s, receipt.at_s) for one in faults)
+    return receipt.store_away or outage
+
+
+def _time(verdict: Verdict, known: Known, receipt: Receipt, faults: Sequence[Interval]) -> None:
+    delay_s = receipt.at_s - max(known.available_at_s, receipt.since_s)
+    kinds = {one.kind for one in faults if one.touches(known.available_at_s, receipt.at_s)}
+    for kind in kinds:
+        verdict.touched[kind] += 1
+        verdict.worst_s[kind] = max(verdict.worst_s.get(kind, 0.0), delay_s)
+    if not kinds:
+        verdict.delays_s.append(delay_s)

@@ -1,0 +1,241 @@
+"""What may go wrong, each as something that begins, lasts and is over when it returns."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from tests.chaos.books import FLUSH, Interval
+from tests.chaos.house import House, Part
+
+Fault = Callable[[House, random.Random], Awaitable[None]]
+
+API_ROUTES = ("list", "get", "data", "thread_messages", "token", "ws")
+"""Routes of the host that the fleet uses to receive: those that post are left alone, they say what is to arrive."""
+
+
+async def kill_front(house: House, rng: random.Random) -> None:
+    """kill -9."""
+    await _any(house, "front", rng).kill()
+
+
+async def kill_daemon(house: House, rng: random.Random) -> None:
+    """kill -9."""
+    await _any(house, "daemon", rng).kill()
+
+
+async def kill_worker(house: House, rng: random.Random) -> None:
+    """kill -9."""
+    await _any(house, "worker", rng).kill()
+
+
+async def drain_front(house: House, rng: random.Random) -> None:
+    """SIGTERM, as a deployment does."""
+    await _any(house, "front", rng).kill(signal.SIGTERM)
+
+
+async def drain_daemon(house: House, rng: random.Random) -> None:
+    """SIGTERM, as a deployment does."""
+    await _any(house, "daemon", rng).kill(signal.SIGTERM)
+
+
+async def pause_front(house: House, rng: random.Random) -> None:
+    """SIGSTOP, and SIGCONT after a while."""
+    await _pause(_any(house, "front", rng), rng.uniform(1.0, 8.0))
+
+
+async def pause_daemon(house: House, rng: random.Random) -> None:
+    """SIGSTOP, mostly for longer than its heartbeat holds."""
+    await _pause(_any(house, "daemon", rng), rng.uniform(2.0, 20.0))
+
+
+async def redis_restart(house: House, rng: random.Random) -> None:
+    """kill -9 of Redis, which comes back with its data."""
+    await _redis_away(house, rng.uniform(0.0, 4.0), empty=False)
+
+
+async def redis_flush(house: House, rng: random.Random) -> None:
+    """kill -9 of Redis, which comes back with nothing."""
+    await _redis_away(house, rng.uniform(0.0, 4.0), empty=True)
+
+
+async def redis_pause(house: House, rng: random.Random) -> None:
+    """Redis hangs: connections stay open and nothing answers."""
+    house.redis.pause()
+    try:
+        await asyncio.sleep(rng.uniform(1.0, 8.0))
+    finally:
+        house.redis.resume()
+
+
+async def sockets_cut(house: House, rng: random.Random) -> None:
+    """The host drops every event socket, with or without a close frame."""
+    await house.control.insist("drop_sockets", close_frame=rng.random() < 0.5)
+
+
+async def host_deaf(house: House, rng: random.Random) -> None:
+    """The host's sockets stay open and bring nothing."""
+    await house.control.insist("deafen")
+    await asyncio.sleep(rng.uniform(1.0, 8.0))
+    await house.control.insist("undeafen")
+
+
+async def events_lost(house: House, rng: random.Random) -> None:
+    """Single events never come."""
+    await house.control.insist("lose_events", times=rng.randint(1, 20))
+
+
+async def api_errors(house: House, rng: random.Random) -> None:
+    """Routes answer with errors of their own or of a proxy before the host."""
+    status, html = rng.choice([(500, False), (502, True), (503, False), (504, True)])
+    for route in rng.sample(API_ROUTES, 3):
+        await house.control.insist("fail_next", route=route, times=rng.randint(10, 60), status=status, html=html)
+
+
+async def api_cut(house: House, rng: random.Random) -> None:
+    """Connections are cut instead of answered."""
+    for route in rng.sample(API_ROUTES, 3):
+        await house.control.insist("fail_next", route=route, times=rng.randint(10, 60), cut=True)
+
+
+async def api_throttled(house: House, rng: random.Random) -> None:
+    """The host wants to be left alone for a while."""
+    await house.control.insist("fail_next", route="list", times=rng.randint(5, 30), status=429, retry_after_s=2)
+
+
+async def api_slow(house: House, rng: random.Random) -> None:
+    """Every answer takes its time."""
+    await house.control.insist("delay", delay_s=rng.uniform(0.2, 1.5))
+    await asyncio.sleep(rng.uniform(1.0, 5.0))
+    await house.control.insist("delay", delay_s=0)
+
+
+async def host_database(house: House, rng: random.Random) -> None:
+    """Every request is answered 500."""
+    await house.control.insist("set_database", up=False)
+    await asyncio.sleep(rng.uniform(0.5, 4.0))
+    await house.control.insist("set_database", up=True)
+
+
+async def host_restart(house: House, rng: random.Random) -> None:
+    """The host refuses connections for a while; all sockets are gone at once."""
+    down_s = rng.uniform(0.5, 4.0)
+    await house.control.insist("restart", down_s=down_s)
+    await asyncio.sleep(down_s)
+
+
+async def tokens_expired(house: House, rng: random.Random) -> None:
+    """All access tokens issued so far are refused."""
+    await house.control.insist("expire_tokens")
+
+
+FAULTS: dict[str, Fault] = {
+    fault.__name__: fault
+    for fault in (
+        kill_front,
+        kill_daemon,
+        kill_worker,
+        drain_front,
+        drain_daemon,
+        pause_front,
+        pause_daemon,
+        redis_restart,
+        redis_flush,
+        redis_pause,
+        sockets_cut,
+        host_deaf,
+        events_lost,
+        api_errors,
+        api_cut,
+        api_throttled,
+        api_slow,
+        host_database,
+        host_restart,
+        tokens_expired,
+    )
+}
+"""All of them by name."""
+
+
+class Storm:
+    """Faults at random, and when each was."""
+
+    def __init__(self, house: House, rng: random.Random, *, kinds: Iterable[str], every_s: float) -> None:
+        self.intervals: list[Interval] = []
+        self.kinds = set(kinds)
+        self._house = house
+        self._rng = rng
+        self._every_s = every_s
+        self._busy: set[str] = set()
+        self._locks = {"redis": asyncio.Lock(), "host": asyncio.Lock()}
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Strike until the event is set; returns when every fault is over."""
+        async with asyncio.TaskGroup() as group:
+            while not until.is_set():
+                free = sorted(self.kinds - self._busy)
+                if free:
+                    kind = self._rng.choice(free)
+                    self._busy.add(kind)
+                    group.create_task(self.strike(kind))
+                await _sleep_unless(until, self._rng.expovariate(1.0 / self._every_s))
+
+    async def strike(self, kind: str, fault: Fault | None = None) -> None:
+        """One fault from beginning to end. Two that would undo each other wait for each other."""
+        family = next((name for name in self._locks if kind.startswith(name)), None)
+        lock: Any = self._locks[family] if family else _NoLock()
+        async with lock:
+            start_s = time.time()
+            try:
+                await (fault or FAULTS[kind])(self._house, self._rng)
+            finally:
+                self.intervals.append(Interval(kind=kind, start_s=start_s, end_s=time.time()))
+                self._busy.discard(kind)
+
+    async def calm(self) -> None:
+        """End what armed faults are left, and wait until every process serves."""
+        await self._house.control.insist("clear_faults")
+        for part in self._house.parts:
+            await part.serving()
+
+
+class _NoLock:
+    async def __aenter__(self) -> None:
+        return
+
+    async def __aexit__(self, *_: object) -> None:
+        return
+
+
+async def _sleep_unless(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+def _any(house: House, role: str, rng: random.Random) -> Part:
+    return rng.choice(house.of(role))
+
+
+async def _pause(part: Part, seconds: float) -> None:
+    part.pause()
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        part.resume()
+
+
+async def _redis_away(house: House, seconds: float, *, empty: bool) -> None:
+    house.redis.kill()
+    await asyncio.sleep(seconds)
+    await house.redis.restart_async(empty=empty)
+
+
+FLUSHING = frozenset({FLUSH})
+"""The kinds after which Redis has forgotten everything."""
