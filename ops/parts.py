@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from daemon.settings import DaemonSettings
 from fmsg.http import HostHttp
 from ledger.limits import LedgerLimits
@@ -11,6 +9,7 @@ from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings
 from ops.settings import SettingError, Settings
+from ops.stdio_settings import expanded
 from telemetry import metrics
 from workers.settings import WorkerSettings
 
@@ -102,7 +101,7 @@ def front_settings(settings: Settings, *, host: str | None = None, port: int | N
         transport="http",
         api_url=settings.need_api_url(),
         default_domain=settings.default_domain,
-        directory=_path(settings.directory),
+        directory=expanded(settings.directory),
         wait_default_s=settings.wait_default_s,
         wait_max_s=settings.wait_max_s,
         budgets=budgets(settings),
@@ -116,21 +115,3 @@ def front_settings(settings: Settings, *, host: str | None = None, port: int | N
             drain_s=settings.drain_s,
         ),
     )
-
-
-def stdio_settings(settings: Settings) -> FrontSettings:
-    """What the stdio server takes; it starts without an API URL, too."""
-    return FrontSettings(
-        transport="stdio",
-        api_url=settings.api_url,
-        default_domain=settings.default_domain,
-        directory=_path(settings.directory),
-        download_dir=_path(settings.download_dir),
-        upload_dir=_path(settings.upload_dir),
-        wait_default_s=settings.wait_default_s,
-        wait_max_s=settings.wait_max_s,
-    )
-
-
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text).expanduser()

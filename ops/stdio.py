@@ -1,0 +1,37 @@
+"""`fmsg-mcpd stdio`: one address for one agent. What it imports before it answers is what somebody waits for."""
+
+from __future__ import annotations
+
+from mcp_front.wire import claim
+
+
+def run() -> int:
+    """Serve until the client closes its end or a signal comes; returns the exit status."""
+    wire = claim()  # before anything that might print
+    import gc
+
+    gc.disable()  # what is imported stays for good; `serve_stdio` switches it on again
+    from mcp_front.lean import import_lean
+
+    import_lean()
+    import asyncio
+    import sys
+
+    from ops.settings import SettingError, load
+
+    try:
+        settings = load()
+    except SettingError as error:
+        print(f"fmsg-mcpd stdio: {error}", file=sys.stderr)
+        return 2
+    if settings.log_format == "json":
+        from telemetry import logs
+
+        logs.configure(log_format="json", level=settings.log_level, role="stdio")
+    else:
+        from telemetry import plain
+
+        plain.configure(level=settings.log_level)
+    from ops.stdio_backend import serve
+
+    return asyncio.run(serve(settings, wire))

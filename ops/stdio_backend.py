@@ -1,0 +1,76 @@
+"""What a stdio server is served with: the memory ledger (or Redis, where one is named), a daemon and the jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from mcp_front.stdio import serve_stdio
+from mcp_front.wire import Wire
+from ops.settings import Settings, unknown
+from ops.stdio_settings import stdio_settings
+from ops.version import version
+
+if TYPE_CHECKING:
+    from fmsg.http import HostHttp
+    from ledger.port import Store
+
+log = logging.getLogger(__name__)
+
+
+async def serve(settings: Settings, wire: Wire) -> int:
+    """Serve the client at the other end of the wire. Returns the exit status."""
+    stop = asyncio.Event()
+    if sys.platform != "win32":
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(signum, _on_signal, stop, signum)
+    for sentence in unknown():
+        log.warning(sentence, extra={"action": "unknown_setting"})
+    await serve_stdio(
+        stdio_settings(settings),
+        wire,
+        api_key=settings.api_key,
+        backend=lambda: backend(settings),
+        version=version(),
+        stop=stop,
+    )
+    return 0
+
+
+def _on_signal(stop: asyncio.Event, signum: int) -> None:
+    if stop.is_set():
+        os._exit(128 + signum)
+    stop.set()
+
+
+@contextlib.asynccontextmanager
+async def backend(settings: Settings) -> AsyncIterator[tuple[Store, HostHttp]]:
+    """The store and the host, with a feed and the jobs running in this process while the context is open."""
+    from daemon.daemon import Daemon
+    from ledger.store import MemoryStore
+    from ops import parts
+    from workers.settings import WorkerSettings
+    from workers.worker import run_worker
+
+    async with contextlib.AsyncExitStack() as stack:
+        http = await stack.enter_async_context(parts.host_http(settings))
+        if settings.redis_url is None:
+            store: Store = await stack.enter_async_context(MemoryStore(limits=parts.limits(settings)))
+        else:
+            store = await stack.enter_async_context(parts.redis_store(settings))
+        stop = asyncio.Event()
+        daemon = Daemon(store, http, name=f"stdio-{os.getpid()}", settings=parts.daemon_settings(settings))
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        tasks.create_task(daemon.run(stop))
+        tasks.create_task(run_worker(WorkerSettings(queue_url=None), store, http, stop=stop))
+        try:
+            yield store, http
+        finally:
+            stop.set()

@@ -1,0 +1,112 @@
+"""`fmsg-mcpd stdio` as an agent's host starts it: a process, its pipes, and nothing but the protocol on its output."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+def converse(*messages: dict[str, Any], **env: str) -> tuple[dict[Any, dict[str, Any]], str, int]:
+    """Send messages, close the pipe; the answers by id, standard error, and the exit status."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("FMSG_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-m", "ops.cli", "stdio"],
+        input="".join(json.dumps(message) + "\n" for message in messages),
+        env={**inherited, "PYTHONUNBUFFERED": "1", **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert all(answer["jsonrpc"] == "2.0" for answer in answers)
+    return {answer.get("id"): answer for answer in answers}, done.stderr, done.returncode
+
+
+def call(number: int, tool: str, **arguments: Any) -> dict[str, Any]:
+    """A tools/call request."""
+    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+
+
+def test_it_starts_and_lists_its_tools_with_no_configuration() -> None:
+    """FMSG-007, stdio Profile: hosts and directories can inspect it; each call then names the missing variables."""
+    answers, _, status = converse(
+        HELLO,
+        READY,
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+        call(3, "whoami"),
+        call(4, "wait_for_message"),
+    )
+    assert status == 0
+    assert answers[1]["result"]["serverInfo"]["name"] == "fmsg-mcpd"
+    assert len(answers[2]["result"]["tools"]) >= 15
+    for number in (3, 4):
+        assert answers[number]["result"]["isError"] is True
+        text = answers[number]["result"]["content"][0]["text"]
+        assert "FMSG_API_URL" in text
+        assert "FMSG_API_KEY" in text
+
+
+def test_a_host_that_cannot_be_reached_is_an_error_result() -> None:
+    """The agent reads what is wrong; the server lives on, and nothing else is on its output."""
+    answers, stderr, status = converse(
+        HELLO,
+        READY,
+        call(2, "whoami"),
+        call(3, "whoami"),
+        FMSG_API_URL="http://127.0.0.1:9",
+        FMSG_API_KEY="fmsgk_abcdefgh_c2VjcmV0c2VjcmV0c2VjcmV0",
+    )
+    assert status == 0
+    for number in (2, 3):
+        assert answers[number]["result"]["isError"] is True
+    assert "c2VjcmV0" not in stderr
+    assert "c2VjcmV0" not in json.dumps(list(answers.values()))
+
+
+def test_a_setting_that_cannot_be_used_is_said_on_standard_error() -> None:
+    """A host shows it in its log; standard output stays empty."""
+    answers, stderr, status = converse(HELLO, FMSG_MCP_WAIT_MAX_SECONDS="soon")
+    assert status == 2
+    assert answers == {}
+    assert "FMSG_MCP_WAIT_MAX_SECONDS" in stderr
+
+
+def test_garbage_on_the_wire_is_answered_and_survived() -> None:
+    """Not JSON, a batch, an unknown method: errors of the protocol, and the next request is served."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("FMSG_")}
+    lines = [
+        json.dumps(HELLO),
+        json.dumps(READY),
+        "{not json",
+        "[]",
+        json.dumps({"jsonrpc": "2.0", "id": 7, "method": "x"}),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "ops.cli", "stdio"],
+        input="\n".join([*lines, json.dumps({"jsonrpc": "2.0", "id": 8, "method": "ping"})]) + "\n",
+        env=inherited,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["error"]["code"] for answer in answers if answer.get("id") is None] == [-32700, -32600]
+    assert next(answer for answer in answers if answer.get("id") == 7)["error"]["code"] == -32601
+    assert next(answer for answer in answers if answer.get("id") == 8)["result"] == {}
