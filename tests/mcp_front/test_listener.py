@@ -1,0 +1,117 @@
+"""A front's beginning and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+
+import aiohttp
+import pytest
+
+from mcp_front.listener import address_of, bind, prepare
+from mcp_front.settings import Budgets, FrontSettings, HttpSettings
+from tests.mcp_front.fakes import ANSWER_S, Front, call, front, heads
+from tests.mcp_front.raw import post, wire
+
+
+async def ended(running: Front) -> None:
+    """Wait until the front has left."""
+    await asyncio.wait_for(running.ended.wait(), ANSWER_S)
+
+
+@pytest.mark.parametrize("sse_after_s", [0.0, 60.0])
+async def test_held_calls_are_answered_at_the_end_and_the_connection_is_closed(sse_after_s: float) -> None:
+    async with front(sse_after_s=sse_after_s) as running:
+        key = running.key()
+
+        async def held() -> str:
+            async with running.http.post(running.endpoint, json=call("hold"), headers=heads(key)) as answer:
+                return await answer.text()
+
+        holding = [asyncio.ensure_future(held()) for _ in range(5)]
+        await running.toolbox.until(holding=5)
+        running.stop.set()
+        for text in await asyncio.gather(*holding):
+            assert '"drained"' in text
+        await ended(running)
+        assert running.toolbox.cancelled == 0
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await held()
+
+
+async def test_an_answer_at_the_end_says_that_the_connection_closes() -> None:
+    async with front(sse_after_s=60.0) as running, wire(running) as one, wire(running) as idle:
+        key = running.key()
+        await idle.say(post(key, call("who")))
+        await idle.answer()
+        await one.say(post(key, call("hold")))
+        await running.toolbox.until(holding=1)
+        running.stop.set()
+        _, headers, body = await one.answer()
+        assert headers["connection"] == "close"
+        assert b"drained" in body
+        assert await one.closed()
+        assert await idle.closed()
+        await ended(running)
+
+
+async def test_it_is_unready_before_it_is_deaf() -> None:
+    async with front(drain_notice_s=0.5, sse_after_s=60.0) as running:
+        key = running.key()
+        async with running.http.get(f"{running.url}/readyz") as answer:
+            assert answer.status == 200
+        running.stop.set()
+        async with asyncio.timeout(ANSWER_S):
+            while True:
+                async with running.http.get(f"{running.url}/readyz") as answer:
+                    if answer.status == 503:
+                        break
+        async with running.http.get(f"{running.url}/healthz") as answer:
+            assert answer.status == 200
+        async with running.http.post(running.endpoint, json=call("who"), headers=heads(key)) as answer:
+            assert json.loads(await answer.text())["result"]["isError"] is False
+        await ended(running)
+
+
+async def test_what_does_not_end_by_itself_is_cut_after_a_while() -> None:
+    async with front(drain_s=1.0) as running:
+        key = running.key()
+        never = asyncio.Event()
+
+        async def body() -> object:
+            yield b"{"
+            await never.wait()
+
+        async def stuck() -> None:
+            async with running.http.post(running.endpoint, data=body(), headers=heads(key)) as answer:
+                await answer.read()
+
+        sending = asyncio.ensure_future(stuck())
+        async with running.http.post(running.endpoint, json=call("who"), headers=heads(key)):
+            running.stop.set()
+        await ended(running)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+
+
+def test_a_socket_is_bound_and_what_it_accepts_inherits_its_limits() -> None:
+    settings = FrontSettings(http=HttpSettings(port=0), budgets=Budgets(write_stall_s=7.0))
+    sockets = bind(settings)
+    try:
+        prepare(sockets, settings)
+        host, port = address_of(sockets)
+        assert (host, port > 0) == ("127.0.0.1", True)
+        with socket.create_connection((host, port)):
+            sockets[0].setblocking(True)
+            accepted, _ = sockets[0].accept()
+            with accepted:
+                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                if sys.platform == "linux":
+                    assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7000
+        with pytest.raises(OSError, match="in use"):
+            bind(FrontSettings(http=HttpSettings(port=port)))
+    finally:
+        for listening in sockets:
+            listening.close()
