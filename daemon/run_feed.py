@@ -136,7 +136,9 @@ class FeedRunner:
         if now_s >= self._list_at_s:
             self._list_at_s = NEVER
             if self.state is State.LIVE:
-                self._comparer.start("reconcile")
+                # What a deaf listener lost may lie deeper than the first page: a draft sent late keeps its old id.
+                deep = self._ctx.pace.alarmed(now_s)
+                self._comparer.start("reconcile", pages=self._ctx.settings.reconnect_pages if deep else 1)
             elif self.state is State.BACKING_OFF:
                 self._comparer.start("poll")
         if now_s >= self._check_at_s:
