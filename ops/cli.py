@@ -24,6 +24,17 @@ Without the first two it starts all the same and lists its tools; each call then
 Cleartext http:// is allowed to loopback only, or with FMSG_ALLOW_INSECURE_HTTP=1.
 `fmsg-mcpd doctor` checks all of it and tells what to do."""
 
+DOCTOR_HELP = """\
+Try everything that has to work, one line each: what was tried, what came, what to do. Sends no message.
+
+Looks at the variables, the file limits and the allowed hosts; at the fmsg host (name, TLS, Web API, clock, API key,
+event socket); at Redis (version, eviction, persistence, rights, clock, seal key, job queue); and with --mcp-url at
+what is between your agents and a front. Secrets are not shown.
+
+Exit status 0 where nothing failed (warnings included), 1 where something did. In a systemd unit, so that a wrong
+setting keeps the service from starting and an outage elsewhere does not:
+  ExecStartPre=fmsg-mcpd doctor --for front --only configuration"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
@@ -128,6 +139,32 @@ def parser() -> argparse.ArgumentParser:
         "remove the old one a day later.",
         _keygen,
     )
+    doctor = _add(
+        commands,
+        "doctor",
+        "try everything that has to work and say what to do",
+        DOCTOR_HELP,
+        _doctor,
+    )
+    doctor.add_argument(
+        "--for",
+        dest="role",
+        choices=("stdio", "fleet", "front", "daemon", "worker", "up"),
+        help="what this environment is meant for (default: fleet where FMSG_REDIS_URL is set and no FMSG_API_KEY)",
+    )
+    doctor.add_argument("--key-file", metavar="FILE", help="an API key to check with, - for standard input")
+    doctor.add_argument("--mcp-url", metavar="URL", help="a front's public /mcp URL: hold a wait through it")
+    doctor.add_argument(
+        "--hold", type=float, default=75.0, metavar="SECONDS", help="how long that is held (default: %(default)g)"
+    )
+    doctor.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        choices=("configuration", "host", "redis", "proxy"),
+        help="make these checks alone; may be repeated",
+    )
+    doctor.add_argument("--json", action="store_true", help="print JSON")
     return root
 
 
@@ -189,6 +226,19 @@ def _demo(options: argparse.Namespace) -> int:
     from ops.demo import demo
 
     return demo(keep=options.keep, verbose=options.verbose)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from ops.doctor import Options, doctor
+
+    wanted = Options(
+        role=options.role,
+        key_file=options.key_file,
+        mcp_url=options.mcp_url,
+        hold_s=options.hold,
+        only=tuple(options.only),
+    )
+    return doctor(wanted, as_json=options.json)
 
 
 def _keygen(_options: argparse.Namespace) -> int:
