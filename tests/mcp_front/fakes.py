@@ -131,6 +131,8 @@ class Front:
         self.http = http
         self.stop = asyncio.Event()
         self.store = MemoryStore()
+        self.api_url = ""
+        """The host's URL."""
         self.ended = asyncio.Event()
         """Set once the front has drained and left."""
 
@@ -176,7 +178,7 @@ async def front(*, budgets: Budgets | None = None, **http_settings: Any) -> Asyn
         asyncio.TaskGroup() as tasks,
     ):
         running = Front("", host, toolbox, session)
-        running.store = store
+        running.store, running.api_url = store, api_url
         up = asyncio.Event()
 
         def started(bound: str, port: int) -> None:
