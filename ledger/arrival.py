@@ -101,3 +101,22 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
     new: tuple[tuple[int, int], ...]
     duplicates: int
     state: LedgerState
+
+
+class Latecomer(msgspec.Struct, frozen=True, kw_only=True):
+    """A message recorded after one with a higher id: at offset ``n``, when ``top_id`` was the highest so far."""
+
+    n: int
+    id: int
+    top_id: int
+
+
+class OutOfOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """How the order of a ledger differs from the order of ids, for readers behind what it still holds.
+
+    ``began`` is the baseline the ledger began with. A recorded message that is no latecomer was recorded before all
+    that have a higher id. What was trimmed is named, too; of very many latecomers only the newest are.
+    """
+
+    began: Baseline
+    latecomers: tuple[Latecomer, ...]

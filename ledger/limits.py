@@ -6,6 +6,10 @@ import msgspec
 
 _DAY_S = 86_400.0
 
+MAX_LATECOMERS = 200
+"""Messages recorded out of the order of ids that a ledger remembers beyond its entries, at some 30 bytes each: those of
+a burst on a socket, late-sent drafts, people added to old messages. Only readers behind a full ledger need them."""
+
 
 class LedgerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes and lifetimes of everything a store keeps. Times are in seconds."""

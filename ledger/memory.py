@@ -11,8 +11,20 @@ from itertools import islice
 
 import msgspec
 
-from ledger.arrival import Appended, Arrival, Baseline, CallerKey, LedgerState, Place, Seen, Slice, Source
-from ledger.limits import LedgerLimits
+from ledger.arrival import (
+    Appended,
+    Arrival,
+    Baseline,
+    CallerKey,
+    Latecomer,
+    LedgerState,
+    OutOfOrder,
+    Place,
+    Seen,
+    Slice,
+    Source,
+)
+from ledger.limits import MAX_LATECOMERS, LedgerLimits
 from ledger.listeners import Listeners
 from ledger.port import NoLedger
 from telemetry.metrics import APPENDS, DUPLICATES
@@ -41,11 +53,24 @@ class MemoryDoorbell:
 class _Book:
     """The ledger of one caller."""
 
-    __slots__ = ("baseline", "entries", "epoch", "last_n", "places", "seed_n", "touched_s")
+    __slots__ = (
+        "baseline",
+        "began",
+        "entries",
+        "epoch",
+        "last_n",
+        "latecomers",
+        "places",
+        "seed_n",
+        "top_id",
+        "touched_s",
+    )
 
     def __init__(self, epoch: str, baseline: Baseline) -> None:
         self.epoch = epoch
-        self.baseline = baseline
+        self.began = self.baseline = baseline
+        self.top_id = 0
+        self.latecomers: deque[Latecomer] = deque(maxlen=MAX_LATECOMERS)
         self.entries: deque[Arrival] = deque()
         self.places: dict[int, int] = {}
         self.last_n = 0
@@ -61,6 +86,9 @@ class _Book:
         fields = {name: getattr(seen, name) for name in Seen.__struct_fields__}
         self.entries.append(Arrival(n=self.last_n, arrived_at_s=arrived_at_s, source=source, **fields))
         self.places[seen.id] = self.last_n
+        if seen.id < self.top_id:
+            self.latecomers.append(Latecomer(n=self.last_n, id=seen.id, top_id=self.top_id))
+        self.top_id = max(self.top_id, seen.id)
         return self.last_n
 
     def trim(self, max_entries: int) -> None:
@@ -107,6 +135,7 @@ class MemoryLedger:
                 if seed.id not in book.places:
                     book.add(seed, arrived_at_s=min(seed.sent_at_s, now_s), source="seed")
             book.seed_n = book.last_n
+            book.top_id = max(book.top_id, baseline.newest_id)
             book.trim(self._limits.max_entries)
             book.touched_s = now_s
             marks = self._marks.get(caller, {})
@@ -179,6 +208,11 @@ class MemoryLedger:
     async def returned(self, caller: CallerKey, message_ids: Sequence[int]) -> frozenset[int]:
         """See `ledger.port.Ledger`."""
         return frozenset(id_ for id_ in message_ids if self._marked(caller, "returned", id_))
+
+    async def out_of_order(self, caller: CallerKey) -> OutOfOrder:
+        """See `ledger.port.Ledger`."""
+        book = self._get(caller)
+        return OutOfOrder(began=book.began, latecomers=tuple(book.latecomers))
 
     async def forget(self, caller: CallerKey) -> None:
         """See `ledger.port.Ledger`."""

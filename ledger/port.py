@@ -12,7 +12,7 @@ from typing import Protocol, Self
 
 import msgspec
 
-from ledger.arrival import Appended, Baseline, CallerKey, LedgerState, Place, Seen, Slice, Source
+from ledger.arrival import Appended, Baseline, CallerKey, LedgerState, OutOfOrder, Place, Seen, Slice, Source
 
 
 class LedgerError(Exception):
@@ -75,6 +75,10 @@ class Ledger(Protocol):
 
     async def returned(self, caller: CallerKey, message_ids: Sequence[int]) -> frozenset[int]:
         """Those of the ids that `note_returned` remembers as returned above a position."""
+        ...
+
+    async def out_of_order(self, caller: CallerKey) -> OutOfOrder:
+        """What was recorded out of the order of ids since the ledger began, trimmed or not."""
         ...
 
     async def forget(self, caller: CallerKey) -> None:

@@ -2,7 +2,7 @@
 
 Keys, all with the caller's hash tag and a TTL::
 
-    <prefix>:{caller}:meta   hash: epoch, last offset, last seed's offset, baseline, the ledger's clock
+    <prefix>:{caller}:meta   hash: epoch, last offset, last seed's offset, baselines, clock, what came out of order
     <prefix>:{caller}:log    list of entries, oldest first (`ledger.entry`)
     <prefix>:{caller}:ids    list of their ids, in step with it
     <prefix>:{caller}:ret    sorted set of marks by expiry: p<id> handed out as a position, r<id> returned above one
@@ -17,12 +17,36 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ledger import entry
-from ledger.arrival import Appended, Arrival, Baseline, CallerKey, LedgerState, Place, Seen, Slice, Source
+from ledger.arrival import (
+    Appended,
+    Arrival,
+    Baseline,
+    CallerKey,
+    Latecomer,
+    LedgerState,
+    OutOfOrder,
+    Place,
+    Seen,
+    Slice,
+    Source,
+)
 from ledger.doorbell import BELL
-from ledger.limits import LedgerLimits
+from ledger.limits import MAX_LATECOMERS, LedgerLimits
 from ledger.memory import count_append, no_ledger_text
 from ledger.port import NoLedger
-from ledger.redis_lua import append, begin, forget, locate, note_returned, read, read_back, returned, set_roots, state
+from ledger.redis_lua import (
+    append,
+    begin,
+    forget,
+    locate,
+    note_returned,
+    out_of_order,
+    read,
+    read_back,
+    returned,
+    set_roots,
+    state,
+)
 from ledger.scripts import Key, Scripts
 from ledger.topology import Topology
 
@@ -62,6 +86,7 @@ class RedisLedger:
             marks=self._key(caller, "ret"),
             ttl_ms=self._ttl_ms,
             max_entries=self._limits.max_entries,
+            max_late=MAX_LATECOMERS,
             epoch=self._new_epoch(),
             base_id=str(baseline.newest_id),
             base_time=entry.pack_time(baseline.time_s),
@@ -79,6 +104,7 @@ class RedisLedger:
             **self._book(caller),
             ttl_ms=self._ttl_ms,
             max_entries=self._limits.max_entries,
+            max_late=MAX_LATECOMERS,
             channel=self._bell,
             caller=caller,
             entries=words,
@@ -148,6 +174,15 @@ class RedisLedger:
             self._scripts, marks=self._key(caller, "ret"), members=[f"r{id_}" for id_ in message_ids]
         )
         return frozenset(id_ for id_, marked in zip(message_ids, reply or (), strict=False) if marked)
+
+    async def out_of_order(self, caller: CallerKey) -> OutOfOrder:
+        """See `ledger.port.Ledger`."""
+        began_id, began_time, late = _there(await out_of_order(self._scripts, **self._book(caller)), caller)
+        latecomers = [record.split(b":") for record in (late or b"").split()]
+        return OutOfOrder(
+            began=Baseline(newest_id=int(began_id), time_s=entry.unpack_time(began_time)),
+            latecomers=tuple(Latecomer(n=int(n), id=int(id_), top_id=int(top)) for n, id_, top in latecomers),
+        )
 
     async def forget(self, caller: CallerKey) -> None:
         """See `ledger.port.Ledger`."""

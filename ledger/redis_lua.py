@@ -38,14 +38,15 @@ end
 
 -- The ledger, or nil. Lists that do not fit the rest were evicted or expired one by one: what is left is no ledger.
 local function open()
-  local m = redis.call('HMGET', meta, 'epoch', 'last', 'seeds', 'base_id', 'base_time', 'clock', 'ahead')
+  local m = redis.call('HMGET', meta, 'epoch', 'last', 'seeds', 'base_id', 'base_time', 'clock', 'ahead', 'top')
   local held = redis.call('LLEN', log)
   if not m[1] or held ~= redis.call('LLEN', ids) or (held == 0 and m[2] ~= '0') then
     redis.call('DEL', meta, log, ids)
     return nil
   end
   local book = {
-    epoch = m[1], last = tonumber(m[2]), seeds = tonumber(m[3]), base_id = m[4], base_time = m[5], held = held
+    epoch = m[1], last = tonumber(m[2]), seeds = tonumber(m[3]), base_id = m[4], base_time = m[5], held = held,
+    top = m[8] or m[4], late = ''
   }
   -- The clock never goes back: where the server's does, the ledger's goes on from where it was.
   local clock, ahead = tonumber(m[6]), tonumber(m[7])
@@ -87,6 +88,22 @@ local function add(book, id, arrived, rest)
   redis.call('RPUSH', ids, id)
   redis.call('RPUSH', log, bytes(arrived) .. rest)
   book.last, book.held = book.last + 1, book.held + 1
+  if above(book.top, id) then
+    book.late = book.late .. book.last .. ':' .. id .. ':' .. book.top .. ' '
+  else
+    book.top = id
+  end
+end
+
+-- Remember what was added out of order: the newest of it, each some thirty bytes.
+local function save_late(book)
+  if book.late == '' then return end
+  local late = (redis.call('HGET', meta, 'late') or '') .. book.late
+  local _, count = late:gsub(' ', '')
+  while count > tonumber(max_late) do
+    late, count = late:sub(late:find(' ', 1, true) + 1), count - 1
+  end
+  redis.call('HSET', meta, 'late', late)
 end
 
 -- Forget what is too old; the baseline moves past it, so that it is never taken for new again.
@@ -105,7 +122,7 @@ end
 
 local function save(book, ttl_ms)
   redis.call('HSET', meta, 'last', book.last, 'base_id', book.base_id, 'base_time', book.base_time,
-    'clock', string.format('%.0f', book.now))
+    'clock', string.format('%.0f', book.now), 'top', book.top)
   touch(ttl_ms)
 end
 """
@@ -123,7 +140,7 @@ def state(*, meta: Key, log: Key, ids: Key) -> list[Any] | None:
 local book = open()
 if book then return answer(book) end
 redis.call('HSET', meta, 'epoch', epoch, 'last', 0, 'seeds', 0, 'base_id', base_id, 'base_time', base_time,
-  'clock', 0, 'ahead', 0)
+  'clock', 0, 'ahead', 0, 'top', 0, 'began_id', base_id, 'began_time', base_time)
 book = open()
 local is_new = newness(book, #seeds / 3)
 for i = 1, #seeds, 3 do
@@ -133,8 +150,10 @@ for i = 1, #seeds, 3 do
 end
 book.seeds = book.last
 redis.call('HSET', meta, 'seeds', book.seeds)
+if above(base_id, book.top) then book.top = base_id end
 trim(book, max_entries)
 save(book, ttl_ms)
+save_late(book)
 -- Positions handed out before mean offsets of an earlier life.
 for _, mark in ipairs(redis.call('ZRANGE', marks, 0, -1)) do
   if mark:sub(1, 1) == 'p' then redis.call('ZREM', marks, mark) end
@@ -151,6 +170,7 @@ def begin(
     marks: Key,
     ttl_ms: int,
     max_entries: int,
+    max_late: int,
     epoch: str,
     base_id: str,
     base_time: bytes,
@@ -173,6 +193,7 @@ for i = 1, #entries, 2 do
 end
 trim(book, max_entries)
 save(book, ttl_ms)
+save_late(book)
 if #new > 0 then redis.call('PUBLISH', channel, caller) end
 return { answer(book), new }
 """,
@@ -185,6 +206,7 @@ def append(
     ids: Key,
     ttl_ms: int,
     max_entries: int,
+    max_late: int,
     channel: str,
     caller: str,
     entries: Sequence[str | bytes],
@@ -323,6 +345,14 @@ return found
 )
 def returned(*, marks: Key, members: Sequence[str]) -> list[Any] | None:
     """Which marks are there."""
+
+
+@script(
+    OPEN + "return open() and redis.call('HMGET', meta, 'began_id', 'began_time', 'late') or nil",
+    idempotent=True,
+)
+def out_of_order(*, meta: Key, log: Key, ids: Key) -> list[Any] | None:
+    """The baseline the ledger began with, and what was recorded out of order: ``n:id:top`` and a blank, repeated."""
 
 
 @script("redis.call('DEL', meta, log, ids, marks) return nil", idempotent=True)

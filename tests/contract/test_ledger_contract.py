@@ -9,7 +9,8 @@ import time
 import pytest
 
 from fmsg.reference import MAX_ID
-from ledger.arrival import Arrival, Baseline, CallerKey, Seen
+from ledger.arrival import Arrival, Baseline, CallerKey, Latecomer, OutOfOrder, Seen
+from ledger.limits import MAX_LATECOMERS
 from ledger.port import NoLedger
 from tests.contract.backends import Backend
 from tests.contract.conftest import MAX_ENTRIES
@@ -40,6 +41,7 @@ async def test_no_ledger_is_said_where_none_was_begun(backend: Backend) -> None:
         ledger.read_back(ALICE, 10, 10),
         ledger.locate(ALICE, [1]),
         ledger.set_roots(ALICE, {1: 1}),
+        ledger.out_of_order(ALICE),
     ):
         with pytest.raises(NoLedger, match="Begin one"):
             await call
@@ -193,6 +195,40 @@ async def test_trimming_is_exact_and_moves_the_baseline(backend: Backend) -> Non
     assert [arrival.n for arrival in await everything(backend)] == list(
         range(beyond.state.first_n, beyond.state.last_n + 1)
     )
+
+
+async def test_what_was_recorded_out_of_the_order_of_ids_is_remembered(backend: Backend) -> None:
+    began = Baseline(newest_id=40, time_s=NOON_S)
+    await backend.ledger.begin(ALICE, [seen(31), seen(40), seen(35)], began)
+    for ids in ([38], [41], [50, 44], [45, 60]):
+        await backend.ledger.append(ALICE, [seen(id_) for id_ in ids], "push")
+    await backend.ledger.append(ALICE, [seen(44), seen(31)], "poll")
+    late = (Latecomer(n=3, id=35, top_id=40), Latecomer(n=4, id=38, top_id=40), Latecomer(n=7, id=44, top_id=50))
+    order = await backend.ledger.out_of_order(ALICE)
+    assert order == OutOfOrder(began=began, latecomers=(*late, Latecomer(n=8, id=45, top_id=50)))
+    for k in range(MAX_ENTRIES):
+        await backend.ledger.append(ALICE, [seen(100 + k)], "push")
+    assert not await backend.ledger.locate(ALICE, [35, 38, 44, 45])
+    assert await backend.ledger.out_of_order(ALICE) == order
+    state = await backend.ledger.state(ALICE)
+    assert state is not None
+    assert state.baseline.newest_id > 40
+
+
+async def test_in_an_empty_ledger_what_was_there_before_is_above_what_comes_late(backend: Backend) -> None:
+    await backend.ledger.begin(ALICE, [], Baseline(newest_id=2**60, time_s=NOON_S))
+    await backend.ledger.append(ALICE, [seen(7), seen(2**60 + 1)], "push")
+    order = await backend.ledger.out_of_order(ALICE)
+    assert order.latecomers == (Latecomer(n=1, id=7, top_id=2**60),)
+
+
+async def test_of_very_many_out_of_order_the_newest_are_remembered(backend: Backend) -> None:
+    await backend.ledger.begin(ALICE, [], Baseline(newest_id=10_000))
+    for start in range(0, MAX_LATECOMERS + 50, 50):
+        await backend.ledger.append(ALICE, [seen(5_000 - k) for k in range(start, start + 50)], "push")
+    latecomers = (await backend.ledger.out_of_order(ALICE)).latecomers
+    assert [one.n for one in latecomers] == list(range(51, MAX_LATECOMERS + 51))
+    assert latecomers[-1].id == 5_000 - MAX_LATECOMERS - 49
 
 
 async def test_a_ledger_trims_its_seeds_too(backend: Backend) -> None:
