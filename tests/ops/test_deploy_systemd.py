@@ -1,0 +1,98 @@
+"""The systemd units."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from daemon.settings import DaemonSettings
+from mcp_front.settings import Budgets, HttpSettings
+from ops.cli import parser
+from ops.settings import Settings, load
+from tests.ops.deploy_files import DEPLOY, run, tool
+from workers.settings import WorkerSettings
+
+UNITS = DEPLOY / "systemd"
+PARTS = ("front", "daemon", "worker")
+PROGRAM = "/opt/fmsg-mcpd/bin/fmsg-mcpd"
+
+
+def read_unit(part: str) -> dict[str, list[str]]:
+    """The settings of a part's unit, each with all its values."""
+    settings: dict[str, list[str]] = {}
+    for line in (UNITS / f"fmsg-mcpd-{part}@.service").read_text().splitlines():
+        if "=" in line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            settings.setdefault(name, []).append(value)
+    return settings
+
+
+def environment(part: str, instance: str) -> dict[str, str]:
+    """The environment of an instance."""
+    words = " ".join(read_unit(part)["Environment"]).replace("%i", instance).split()
+    return dict(word.split("=", 1) for word in words)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_unit_runs_its_command(part: str) -> None:
+    (start,) = read_unit(part)["ExecStart"]
+    program, *arguments = start.split()
+    assert program == PROGRAM
+    parser().parse_args(arguments)
+    assert arguments == [part]
+
+
+def test_instances_have_ports_of_their_own() -> None:
+    settings = [load(environment(part, instance)) for part in PARTS for instance in ("0", "1")]
+    ports = [each.metrics_port for each in settings]
+    assert len(set(ports)) == len(ports)
+    assert [each.port for each in settings[:2]] == [3000, 3001]
+
+
+def test_stopping_is_given_more_time_than_draining_takes() -> None:
+    stop_s = {part: float(read_unit(part)["TimeoutStopSec"][0]) for part in PARTS}
+    notice_s = load(environment("front", "0")).drain_notice_s
+    assert stop_s["front"] > notice_s + HttpSettings().drain_s
+    assert stop_s["daemon"] > DaemonSettings().drain_s
+    assert stop_s["worker"] > WorkerSettings().drain_s
+
+
+def test_units_may_open_the_files_they_need() -> None:
+    files = {part: int(read_unit(part)["LimitNOFILE"][0]) for part in PARTS}
+    assert files["front"] > 2 * Budgets().max_connections
+    assert files["daemon"] > 2 * Settings().max_feeds
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_unit_gives_no_rights_away(part: str) -> None:
+    unit = read_unit(part)
+    for name in ("DynamicUser", "NoNewPrivileges", "PrivateDevices", "PrivateTmp", "ProtectHome"):
+        assert unit[name] == ["yes"], name
+    assert unit["ProtectSystem"] == ["strict"]
+    assert unit["CapabilityBoundingSet"] == [""]
+
+
+def test_the_units_are_the_same_but_for_what_they_must_differ_in() -> None:
+    own = {"Description", "Environment", "ExecStart", "TimeoutStopSec", "LimitNOFILE"}
+    front, *others = ({name: value for name, value in read_unit(part).items() if name not in own} for part in PARTS)
+    assert all(other == front for other in others)
+
+
+def test_the_example_environment_can_be_loaded() -> None:
+    text = (UNITS / "fleet.env.example").read_text()
+    values = dict(re.findall(r"^([A-Z_]+)=(.*)$", text, re.MULTILINE))
+    settings = load(values)
+    assert settings.api_url
+    assert settings.redis_url
+    assert settings.allowed_hosts
+
+
+@pytest.mark.parametrize("name", [*(f"fmsg-mcpd-{part}@.service" for part in PARTS), "fmsg-mcpd.target"])
+def test_systemd_accepts_the_unit(name: str, tmp_path: Path) -> None:
+    analyze = tool("systemd-analyze")
+    # The program need not be installed where the test runs.
+    unit = tmp_path / name
+    unit.write_text((UNITS / name).read_text().replace(PROGRAM, "/bin/true"))
+    assert run(analyze, "verify", unit) == ""
