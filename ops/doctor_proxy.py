@@ -81,10 +81,10 @@ async def hold(url: str, api_key: str, hold_s: float) -> Held:
                 async for chunk in answer.content.iter_any():
                     signs.append(loop.time() - began_s)
                     data += chunk[: MAX_ANSWER_BYTES - len(data)]
-            except (aiohttp.ClientError, OSError) as error:
-                cut = str(error) or type(error).__name__
             except TimeoutError:
                 cut = "it did not end"
+            except (aiohttp.ClientError, OSError) as error:
+                cut = str(error) or type(error).__name__
             return Held(
                 status=answer.status,
                 streamed=answer.content_type == "text/event-stream",
@@ -199,7 +199,7 @@ def _problem(answer: Any | None) -> str | None:
         return "something that is no answer to a call"
     with contextlib.suppress(KeyError, TypeError):
         return str(answer["error"]["message"])[:200]
-    with contextlib.suppress(KeyError, TypeError, IndexError):
+    with contextlib.suppress(KeyError, TypeError, IndexError, AttributeError):
         if answer["result"].get("isError"):
             return str(answer["result"]["content"][0]["text"])[:200]
     return None

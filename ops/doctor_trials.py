@@ -122,7 +122,7 @@ async def try_queue(url: str, *, prefix: str) -> str:
         await queue.put("doctor", job_id="trial")
     except TryLater as error:
         await queue.aclose()
-        do = "Give the user of the queue the rights of docs/ledger.md on keys `~arq:*` as well."
+        do = "Give the user of the queue the rights of docs/ledger.md, and `~arq:* +@transaction` besides."
         raise Trouble(str(error), do) from None
     await queue.run([Job(name="doctor", run=run, once_s=1.0, timeout_s=5.0, max_tries=1)], stop=ran)
     return "it ran"
@@ -146,7 +146,7 @@ def remedy(why: str) -> str:
         return "Correct user and password in FMSG_REDIS_URL; percent-encode what is special in them."
     if "certificate" in told or "ssl" in told:
         return "Check rediss:// against redis://, the port, and ssl_ca_certs in FMSG_REDIS_URL."
-    if "refused" in told:
+    if "refused" in told or "connect call failed" in told:
         return "Nothing listens there: start Redis, or correct host and port in FMSG_REDIS_URL."
     if "read only" in told or "readonly" in told or "replica" in told:
         return "That server is a replica: point FMSG_REDIS_URL at the primary, or use redis+sentinel://."

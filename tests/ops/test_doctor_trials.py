@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from ledger.embedded import free_port
+from ledger.port import LedgerUnavailable
+from ledger.seal import SealKeys
+from ops.doctor_findings import Trouble
+from ops.doctor_trials import PARTS, Trials, brief, remedy, try_queue
+
+SEAL = SealKeys.parse(SealKeys.generate())
+
+
+async def test_all_parts_work(redis_url: str) -> None:
+    for _ in range(2):
+        assert await Trials(redis_url, prefix="fmsg:doctor", seal=SEAL).run() == {}
+
+
+async def test_every_part_says_why_it_does_not() -> None:
+    refused = await Trials(f"redis://127.0.0.1:{free_port()}", prefix="fmsg:doctor", seal=SEAL).run()
+    assert tuple(refused) == PARTS
+    assert all("refused" in why or "Connect" in why for why in refused.values())
+
+
+async def test_a_job_runs(redis_url: str) -> None:
+    assert await try_queue(redis_url, prefix="fmsg:doctor-1") == "it ran"
+
+
+async def test_a_queue_that_is_away() -> None:
+    with pytest.raises(Trouble, match="cannot be reached"):
+        await try_queue(f"redis://127.0.0.1:{free_port()}", prefix="fmsg:doctor-1")
+
+
+def test_what_redis_said_is_taken_out_of_what_we_make_of_it() -> None:
+    text = "Redis: ping failed (ConnectionError: Error 111 (no)). Waits go on by polling the host; check that …"
+    assert brief(LedgerUnavailable(text)) == "ConnectionError: Error 111 (no)"
+    assert brief(LedgerUnavailable("another")) == "another"
+    assert brief(KeyError()) == "KeyError"
+
+
+@pytest.mark.parametrize(
+    ("why", "do"),
+    [
+        ("OutOfMemoryError: OOM command not allowed when used memory > 'maxmemory'", "Memory is full"),
+        ("NoPermissionError: this user has no permissions to run 'eval'", "rights"),
+        ("AuthenticationError: invalid username-password pair", "Correct user and password"),
+        ("ConnectionError: certificate verify failed", "rediss://"),
+        ("ConnectionError: Error 111 connecting. Connection refused.", "start Redis"),
+        ("ReadOnlyError: You can't write against a read only replica.", "primary"),
+        ("TimeoutError", "server's log"),
+    ],
+)
+def test_each_answer_has_its_next_step(why: str, do: str) -> None:
+    assert do in remedy(why)
