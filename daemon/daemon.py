@@ -19,6 +19,7 @@ from daemon.reporting import Reporter
 from daemon.settings import DaemonSettings
 from fmsg.http import HostHttp
 from ledger.arrival import CallerKey
+from ledger.oversight import Order, Orders
 from ledger.port import LedgerError, Store
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Daemon:
     """Holds one event socket per active caller, alone or as one of a fleet.
 
     The same class serves the fleet (Redis), the all-in-one and stdio (`ledger.store.MemoryStore`). ``http`` is open and
-    belongs to the caller, as does ``store``; ``clock`` gives POSIX seconds.
+    belongs to the caller, as does ``store``; ``clock`` gives POSIX seconds; ``orders`` are the operator's.
     """
 
     def __init__(
@@ -57,12 +58,14 @@ class Daemon:
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
         new_id: Callable[[], str] = lambda: secrets.token_hex(6),
+        orders: Orders | None = None,
     ) -> None:
         self.id = f"{name}-{new_id()}"
         """Names this process to the fleet."""
         self.ready = asyncio.Event()
         """Set once the active callers are known and taken."""
         self._store = store
+        self._orders = orders
         self._http = http
         self._settings = settings
         self._clock = clock
@@ -98,9 +101,12 @@ class Daemon:
             self._placing = Placing(
                 self._ctx, self._store.fleet, self._heart, self._holdings, self._reporter, now=loop.time
             )
-            deaf = self._store.activations.listen(self._wake)
+            deaf = [self._store.activations.listen(self._wake)]
+            if self._orders is not None:
+                deaf.append(self._orders.listen(lambda order: self._obey(group, order)))
             loops = [
                 group.create_task(self._every(self._settings.heartbeat_s, self._beat, "heartbeat")),
+                group.create_task(self._every(self._settings.look_s, self._look, "look")),
                 group.create_task(self._every(self._settings.scan_s, self._scan, "scan")),
                 group.create_task(self._plans()),
                 group.create_task(self._moves()),
@@ -111,7 +117,8 @@ class Daemon:
                 await stop.wait()
                 await self._drain()
             finally:
-                deaf()
+                for end in deaf:
+                    end()
                 for task in loops:
                     task.cancel()
                 await self._leave()
@@ -141,6 +148,21 @@ class Daemon:
             self._placing.known.add(caller)
             self._replan.set()
 
+    def _obey(self, group: asyncio.TaskGroup, order: Order) -> None:
+        """An operator's order; the daemon that runs the feed acts."""
+        if order.caller in self._holdings and not self._draining:
+            group.create_task(self._carry_out(order))  # belongs to the group
+
+    async def _carry_out(self, order: Order) -> None:
+        async def act() -> None:
+            if order.what == "rest":
+                await self._store.activations.retire(order.caller)
+                self._placing.known.discard(order.caller)
+            await self._placing.give_up([order.caller])
+            self._replan.set()
+
+        await self._try(act, "order")
+
     async def _every(self, period_s: float, step: Callable[[], Awaitable[None]], action: str) -> None:
         """Do a step now and then about once per period, whatever becomes of it."""
         while True:
@@ -162,14 +184,21 @@ class Daemon:
     async def _beat(self) -> None:
         doubt = self._heart.silent()
         if await self._heart.beat(load=len(self._holdings), draining=self._draining):
-            present = self._heart.present(self._heart.members)
-            log.info("the fleet changed", extra={"action": "fleet_changed", "members": len(present)})
-            self._ctx.connect_rate.set_rate(self._settings.connects_per_s / max(1, len(self._heart.members)))
-            self._replan.set()
+            self._fleet_changed()
         if doubt:
             await self._placing.audit()
             self._heart.trust()
             self._moving.set()
+
+    async def _look(self) -> None:
+        if len(self._heart.members) > 1 and await self._heart.look():
+            self._fleet_changed()
+
+    def _fleet_changed(self) -> None:
+        present = self._heart.present(self._heart.members)
+        log.info("the fleet changed", extra={"action": "fleet_changed", "members": len(present)})
+        self._ctx.connect_rate.set_rate(self._settings.connects_per_s / max(1, len(self._heart.members)))
+        self._replan.set()
 
     async def _scan(self) -> None:
         self._hinted.clear()

@@ -56,8 +56,13 @@ class Heart:
         sent_at_s = self._now()
         member = Member(id=self.id, name=self._name, since_s=self._since_s, load=load, draining=draining)
         await self._fleet.beat(member)
-        members = tuple(await self._fleet.members())
+        changed = await self.look()
         self._beat_at_s = sent_at_s
+        return changed
+
+    async def look(self) -> bool:
+        """Look at the others; whether the members or their plans changed. Raises `LedgerUnavailable`."""
+        members = tuple(await self._fleet.members())
         changed = self.present(members) != self.present(self.members)
         self.members = members
         return changed

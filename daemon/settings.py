@@ -15,6 +15,10 @@ class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a heartbeat holds: the store's `LedgerLimits.heartbeat_ttl_s`. After a longer silence of our own we look
     at our leases before we say anything about a feed."""
 
+    look_s: float = 1.0
+    """Between looks at the heartbeats of the others, while there are others. This and the TTL are how long the callers
+    of a killed daemon wait for the next one."""
+
     scan_s: float = 10.0
     """Between readings of the list of active callers, which make up for activations whose hint was lost."""
 

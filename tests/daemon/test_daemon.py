@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from daemon.feed import State
+from ledger.oversight import Order
 from tests.daemon.world import World, metric
 
 
@@ -97,3 +98,33 @@ async def test_connects_are_spread_over_time(world: World) -> None:
         await agent.until("live")
     since = sorted([(await agent.until("live")).since_s for agent in agents])
     assert since[-1] - since[0] >= (30 - 4) / 16 * 0.9
+
+
+async def test_an_operator_has_a_feed_begin_anew(world: World) -> None:
+    alice = await world.agent("alice")
+    await world.daemon()
+    before = await alice.until("live")
+    connects = world.host.core.faults.connects
+    await world.orders.give(Order(what="reconnect", caller=alice.key))
+    await world.bell.until(lambda: world.host.core.faults.connects == connects + 1)
+
+    async def anew() -> bool:
+        report = await alice.report()
+        return report is not None and report.live and report.since_s > before.since_s
+
+    await world.bell.until(anew)
+    await alice.until_sockets(1)
+
+
+async def test_an_operator_sends_a_feed_to_rest_until_the_caller_asks_again(world: World) -> None:
+    alice = await world.agent("alice")
+    running = await world.daemon()
+    await alice.until("live")
+    await world.orders.give(Order(what="rest", caller=alice.key))
+    await alice.until_sockets(0)
+    await world.bell.until(lambda: running.daemon.feeds() == {})
+    assert await alice.report() is None
+    await world.until_called("take", 2)
+    assert alice.sockets == 0
+    await alice.ask()
+    await alice.until("live")

@@ -21,6 +21,7 @@ from fmsg.tokens import AccessToken, KeyTokens
 from fmsg.webapi import WebApi
 from ledger.arrival import Arrival, CallerKey, caller_key
 from ledger.limits import LedgerLimits
+from ledger.memory_oversight import MemoryOrders
 from ledger.port import FeedReport, LedgerUnavailable, Store
 from sandbox.host import SandboxHost, serve
 
@@ -36,6 +37,7 @@ TTL_S = 0.6
 QUICK = {
     "heartbeat_s": 0.1,
     "heartbeat_ttl_s": TTL_S,
+    "look_s": 0.1,
     "scan_s": 0.2,
     "connects_per_s": 1000.0,
     "backoff_base_s": 0.02,
@@ -275,6 +277,8 @@ class World:
         self.bell.on(store.ledger, "append", "begin", "set_roots", "forget")
         self.bell.on(store.activations, "report", "retire", "activate", "get")
         self.bell.on(store.fleet, "take", "release", "beat", "leave")
+        self.orders = MemoryOrders()
+        """How an operator speaks to the daemons."""
         self._agents: dict[str, Agent] = {}
         self._watch_sockets()
         self.failures = 0
@@ -290,7 +294,14 @@ class World:
 
     async def daemon(self, name: str = "daemon", *, store: Store | None = None, **settings: Any) -> Running:
         """A daemon that runs until the end of the test."""
-        daemon = Daemon(store or self.store, self.http, name=name, settings=quick(**settings), rng=random.Random(name))
+        daemon = Daemon(
+            store or self.store,
+            self.http,
+            name=name,
+            settings=quick(**settings),
+            rng=random.Random(name),
+            orders=self.orders,
+        )
         stop = asyncio.Event()
         task = asyncio.create_task(daemon.run(stop))  # ended by _end
         running = Running(daemon, task, stop)
