@@ -67,6 +67,7 @@ class StdioRequests:
         self._backend = backend
         self._drain = drain
         self._wanted = asyncio.Event()
+        self._closing = asyncio.Event()
         self._ready: asyncio.Future[_Served] | None = None
         self._address: str | None = None
 
@@ -94,13 +95,13 @@ class StdioRequests:
         return str(ctx.request_id)
 
     async def run(self) -> None:
-        """Keep the backend open from the first call on, in one task. Ends by cancellation."""
+        """Keep the backend open from the first call on, in one task, until `close`."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
             ready = self._ready
-            if ready is None:
-                continue
+            if self._closing.is_set() or ready is None:
+                return
             try:
                 await self._keep(ready)
             except Exception as error:
@@ -110,6 +111,11 @@ class StdioRequests:
                 elif not ready.cancelled():
                     ready.set_exception(error)
             self._ready = None
+
+    def close(self) -> None:
+        """Close the backend, if it is open."""
+        self._closing.set()
+        self._wanted.set()
 
     async def _keep(self, ready: asyncio.Future[_Served]) -> None:
         from fmsg.directory import Directory
@@ -125,7 +131,7 @@ class StdioRequests:
             waiting = Waiting(store, settings=wait_settings, clock=time.time, rng=rng)
             ready.set_result(_Served(callers, store, waiting, directory))
             try:
-                await asyncio.Event().wait()
+                await self._closing.wait()
             finally:
                 await callers.aclose()
 
@@ -226,6 +232,8 @@ async def serve_stdio(
             log.warning("calls are still running; they are cancelled", extra={"action": "drain_timeout"})
         await to_server.aclose()
         await session
+        requests.close()
+        await asyncio.wait([serving], timeout=GRACE_S)
         serving.cancel()
 
 
