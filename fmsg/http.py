@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -139,11 +140,11 @@ class HostHttp:
         `fmsg.errors` lists.
         """
         headers = {} if content is None else {"Content-Type": "application/json"}
+        # As a file it goes out in pieces: megabytes at once would hold the event loop, and aiohttp warns of them.
+        data = None if content is None else io.BytesIO(content)
 
         async def exchange(watch: _Watch) -> Answer:
-            return await read_answer(
-                await self._open(watch, method, path, bearer=bearer, data=content, headers=headers)
-            )
+            return await read_answer(await self._open(watch, method, path, bearer=bearer, data=data, headers=headers))
 
         async with self._watched(route) as watch:
             return await self._guarded(exchange(watch), within_s or self.deadlines.answer_s)

@@ -48,6 +48,14 @@ async def test_the_credential_travels_in_the_authorization_header_alone(host: Fa
     assert (asked.path, asked.data) == ("/fmsg", b'{"a":1}')
 
 
+async def test_a_body_of_megabytes_goes_out_whole_and_without_a_warning(host: FakeHost, http: HostHttp) -> None:
+    host.answer("POST", "/fmsg", {"id": 1})
+    content = b"x" * 900_000 + b"y" * 900_000
+    await http.call("create_draft", "POST", "/fmsg", bearer="t0ken", content=content)
+    assert host.asked[0].data == content
+    assert host.asked[0].headers["Content-Length"] == str(len(content))
+
+
 async def test_a_refusal_carries_the_host_s_reason_code_and_delay(host: FakeHost, http: HostHttp) -> None:
     host.answer("GET", "/fmsg/1", {"error": "slow down", "code": "rate"}, status=429, headers={"Retry-After": "3"})
     with pytest.raises(Throttled) as caught:
