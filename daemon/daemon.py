@@ -248,18 +248,16 @@ class Daemon:
                 await self._placing.give_up([caller])
 
     async def _plans(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             await self._replan.wait()
             self._replan.clear()
-            began_s = loop.time()
             if not self._heart.members:
                 await self._try(self._beat, "heartbeat")
             planned = await self._try(lambda: self._placing.plan(draining=self._draining), "plan")
             if planned and self._scanned:
                 self.ready.set()
             self._moving.set()
-            await asyncio.sleep(max(REPLAN_S, REPLAN_REST * (loop.time() - began_s)))
+            await asyncio.sleep(max(REPLAN_S, REPLAN_REST * self._placing.planning_s))
 
     async def _moves(self) -> None:
         while True:

@@ -40,12 +40,6 @@ def score(member: str, caller: CallerKey) -> int:
     return _mix(_hash(member), _hash(caller))
 
 
-def first_choice(members: Collection[str], caller: CallerKey) -> str:
-    """The member that the caller ranks first. Raises `ValueError` where there is none."""
-    seed = _hash(caller)
-    return max(members, key=lambda member: (_mix(_hash(member), seed), member))
-
-
 def assign(
     members: Collection[str],
     callers: Iterable[CallerKey],

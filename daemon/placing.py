@@ -46,6 +46,8 @@ class Placing:
     ) -> None:
         self.known: set[CallerKey] = set()
         """The active callers of the whole fleet."""
+        self.planning_s = 0.0
+        """How long it took to make the last plan."""
         self._ctx = ctx
         self._fleet = fleet
         self._heart = heart
@@ -73,10 +75,12 @@ class Placing:
         if members != self._first_of or len(self._first) > 2 * len(self.known) + IN_A_THREAD:
             self._first, self._first_of = {}, members
         callers = self.known | self._holdings.keys() if draining else set(self.known)
+        began_s = self._now()
         if len(callers) > IN_A_THREAD:
             owners = await asyncio.to_thread(assign, members, callers, first=self._first)
         else:
             owners = assign(members, callers, first=self._first)
+        self.planning_s = self._now() - began_s
         mine = {caller for caller, owner in owners.items() if owner == self._heart.id}
         self._leaving = {
             caller

@@ -177,6 +177,7 @@ class FeedRunner:
         self._live_since_s = NEVER
         self._pages = self._ctx.settings.reconnect_pages
         self._move(Signal.CLOSED, error=reason or "the socket closed")
+        self._recorder.write()
         self._back_off()
 
     def connect_failed(self, diagnosis: Diagnosis) -> None:
@@ -252,6 +253,8 @@ class FeedRunner:
             self._ask_later()
         elif self.state is State.BACKFILLING or (self.state is State.LIVE and store_failed):
             self._stall(Signal.FAILED, diagnosis)
+            # What was held back so as to come after what is older: now nobody knows when that comes.
+            self._recorder.write()
         elif self.state is State.BACKING_OFF:
             self._poll_later(diagnosis)
         else:

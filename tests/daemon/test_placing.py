@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
+from daemon import placing
 from daemon.ownership import assign, capacity
 from tests.daemon.world import Agent, Cable, Running, World, metric
 
@@ -37,6 +40,13 @@ async def test_a_joiner_takes_its_share_and_no_caller_is_without_a_socket_meanwh
     assert max(loads.values()) <= capacity(24, 2)
     for caller in callers:
         assert caller.counts in ([1], [1, 2, 1]), "one socket at least, two only while it changes hands"
+
+
+async def test_a_large_plan_is_made_beside_the_event_loop(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placing, "IN_A_THREAD", 2)
+    callers = await agents(world, 8)
+    one, two = await world.daemon("one"), await world.daemon("two")
+    await until_placed(world, callers, one, two)
 
 
 async def test_messages_that_come_during_a_hand_over_arrive_once_each(world: World) -> None:

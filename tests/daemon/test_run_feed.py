@@ -223,3 +223,23 @@ async def test_more_frames_than_there_is_room_for_are_found_in_the_list(world: W
         ids = [world.deliver(alice) for _ in range(12)]
         await world.bell.until(lambda: world.failures > 3)
     await alice.until_ids(*ids)
+
+
+async def test_what_is_pushed_during_a_backfill_that_fails_is_written_all_the_same(world: World) -> None:
+    alice = await world.agent("alice")
+    first = await world.daemon()
+    await alice.until("live")
+    await first.drain()
+    world.host.control.hang_next("list")
+    world.host.control.fail_next("list", times=10_000)
+    lists = world.host.core.faults.requests["list"]
+    await world.daemon()
+    await world.bell.until(lambda: world.host.core.faults.requests["list"] > lists)
+    new = world.deliver(alice)
+    last = world.deliver(alice)
+    await world.bell.until(lambda: world.host.core.listener.frames >= 2)
+    assert await alice.entries() == []
+    world.host.control.release()
+    entries = await alice.until_ids(new, last)
+    assert {entry.source for entry in entries} == {"push"}
+    assert (await alice.until("stalled")).error
