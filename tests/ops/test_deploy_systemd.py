@@ -44,6 +44,15 @@ def test_a_unit_runs_its_command(part: str) -> None:
     assert arguments == [part]
 
 
+@pytest.mark.parametrize("part", PARTS)
+def test_a_wrong_setting_is_told_before_the_start(part: str) -> None:
+    (before,) = read_unit(part)["ExecStartPre"]
+    program, *arguments = before.split()
+    assert program == PROGRAM
+    options = parser().parse_args(arguments)
+    assert (arguments[0], options.role, options.only) == ("doctor", part, ["configuration"])
+
+
 def test_instances_have_ports_of_their_own() -> None:
     settings = [load(environment(part, instance)) for part in PARTS for instance in ("0", "1")]
     ports = [each.metrics_port for each in settings]
@@ -75,7 +84,7 @@ def test_a_unit_gives_no_rights_away(part: str) -> None:
 
 
 def test_the_units_are_the_same_but_for_what_they_must_differ_in() -> None:
-    own = {"Description", "Environment", "ExecStart", "TimeoutStopSec", "LimitNOFILE"}
+    own = {"Description", "Environment", "ExecStartPre", "ExecStart", "TimeoutStopSec", "LimitNOFILE"}
     front, *others = ({name: value for name, value in read_unit(part).items() if name not in own} for part in PARTS)
     assert all(other == front for other in others)
 
