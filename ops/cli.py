@@ -165,6 +165,21 @@ def parser() -> argparse.ArgumentParser:
         help="make these checks alone; may be repeated",
     )
     doctor.add_argument("--json", action="store_true", help="print JSON")
+
+    status = _add(
+        commands,
+        "status",
+        "show the whole deployment, problems first",
+        "Show daemons and their share of the callers, fronts, waits, workers, queue and Redis, and above all what is "
+        "wrong and what to do.\nReads Redis alone: needs FMSG_REDIS_URL and FMSG_SEAL_KEY. Exit status 1 where it "
+        "cannot be read.",
+        _status,
+    )
+    status.add_argument("--watch", action="store_true", help="keep looking; with --json one picture a line")
+    status.add_argument(
+        "--every", type=float, default=2.0, metavar="SECONDS", help="between looks of --watch (default: %(default)g)"
+    )
+    status.add_argument("--json", action="store_true", help="print JSON")
     return root
 
 
@@ -239,6 +254,12 @@ def _doctor(options: argparse.Namespace) -> int:
         only=tuple(options.only),
     )
     return doctor(wanted, as_json=options.json)
+
+
+def _status(options: argparse.Namespace) -> int:
+    from ops.status import status
+
+    return status(watch=options.watch, as_json=options.json, every_s=options.every)
 
 
 def _keygen(_options: argparse.Namespace) -> int:

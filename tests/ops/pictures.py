@@ -1,0 +1,89 @@
+"""Pictures of deployments for tests: one that is well, and what to change of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ledger.facts import ServerFacts
+from ledger.oversight import Process
+from ops.status_picture import Callers, Daemon, Picture, Queue
+
+NOW_S = 1_790_000_000.0
+SERVER = ServerFacts(
+    product="Redis",
+    version="7.2.4",
+    redis_version="7.2.4",
+    role="master",
+    eviction="noeviction",
+    persists=True,
+    used_memory_bytes=5 * 2**20,
+    max_memory_bytes=100 * 2**20,
+)
+
+
+def process(role: str, name: str = "box-1", **facts: float) -> Process:
+    """A process that runs for a day."""
+    return Process(
+        id=f"{role}-{name}",
+        role=role,
+        name=name,
+        version="1.0.0",
+        since_s=NOW_S - 86_400.0,
+        metrics="box:9100",
+        facts=facts,
+    )
+
+
+def daemon(name: str = "box-1", **changes: Any) -> Daemon:
+    """A daemon with half of the callers."""
+    fields: dict[str, Any] = {
+        "id": f"{name}-id",
+        "name": name,
+        "since_s": NOW_S - 86_400.0,
+        "feeds": 50,
+        "share": 0.5,
+        "draining": False,
+        "process": process("daemon", name, sockets=50.0, ingest_lag_s=0.12),
+    }
+    return Daemon(**{**fields, **changes})
+
+
+def callers(**changes: Any) -> Callers:
+    """A hundred callers, all of them live."""
+    fields: dict[str, Any] = {
+        "active": 100,
+        "looked_at": 100,
+        "live": 100,
+        "states": {},
+        "needs_credential": 0,
+        "errors": (),
+    }
+    return Callers(**{**fields, **changes})
+
+
+def picture(**changes: Any) -> Picture:
+    """A deployment that is well."""
+    fields: dict[str, Any] = {
+        "at_s": NOW_S,
+        "redis": "redis://127.0.0.1:6379",
+        "round_trip_s": 0.0002,
+        "server": SERVER,
+        "daemons": (daemon("box-1"), daemon("box-2")),
+        "processes": (
+            process("daemon", "box-1"),
+            process("daemon", "box-2"),
+            process("front", waits_held=7.0),
+            process("worker", loop_lag_s=0.002),
+        ),
+        "callers": callers(),
+        "queue": Queue(jobs=1),
+        "chores": 2,
+    }
+    return Picture(**{**fields, **changes})
+
+
+def server(**changes: Any) -> ServerFacts:
+    """A Redis server that is well, but for the changes."""
+    return msgspec.structs.replace(SERVER, **changes)
