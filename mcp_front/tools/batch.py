@@ -114,6 +114,9 @@ class Batch:
             limit = min(HOST_PAGE, len(arrivals) + PAGE_HEADROOM)
             page = await self._caller.api.list_received(limit=limit)
             messages = {message.id: message for message in page.messages if not message.is_draft}
+            for message in messages.values():
+                if message.pid is None:
+                    TOPICS.put(self._caller.key, message.id, message.topic or "")
 
         async def one(arrival: Arrival) -> Fetched:
             message = messages.get(arrival.id)
@@ -121,18 +124,29 @@ class Batch:
                 message = await self._readable(arrival.id)
             if message is None:
                 return Fetched(arrival=arrival, message=None, body=NO_TEXT)
-            body = await body_text(self._caller.api, message, max_bytes=BODY_BYTES)
-            return Fetched(arrival=arrival, message=message, body=body)
+            return Fetched(arrival=arrival, message=message, body=await self._body(message))
 
         for fetched in await together(one, arrivals):
             self._got[fetched.arrival.id] = fetched
 
+    async def _body(self, message: Message) -> BodyText:
+        try:
+            return await body_text(self._caller.api, message, max_bytes=BODY_BYTES)
+        except (NotFound, Forbidden):
+            return BodyText("", truncated=True)
+
     async def _readable(self, message_id: int) -> Message | None:
+        """The message, waited for a little where it is not there; None where the host does not give it to the caller.
+
+        That is no failure of the wait: it would meet the same message again with every call.
+        """
         for delay_s in (*READABLE_DELAYS_S, None):
             try:
                 message = await self._caller.api.message(message_id)
             except NotFound:
                 message = None
+            except Forbidden:
+                return None
             if message is not None and not message.is_draft:
                 return message
             if delay_s is not None:

@@ -19,6 +19,7 @@ from mcp_front.sending.uploads import Uploads, take_uploads
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.names import resolve_all
 from mcp_front.tools.tool import Tool, ToolResult, define
+from mcp_front.topics import TOPICS
 
 Prepare = Callable[[Uploads], Awaitable[Outgoing]]
 """Makes the message; may ask the host, but changes nothing there."""
@@ -87,7 +88,7 @@ async def _sent(
         key = arguments.get("idempotency_key")
         if key is None:
             outgoing = await prepare(uploads)
-            return _result(outgoing, await post.deliver(outgoing))
+            return _result(context, outgoing, await post.deliver(outgoing))
 
         made: list[Outgoing] = []
 
@@ -98,7 +99,7 @@ async def _sent(
         content = content_hash(caller.key, key, await _content(arguments, about, uploads))
         outcome = await Once(context.store.documents, post, key, content).run(deliver)
         if isinstance(outcome, Delivered):
-            return _result(made[0], outcome)
+            return _result(context, made[0], outcome)
         return await _repeated(context, arguments, outcome, parent_id=about[1] if about[0] == "reply" else None)
 
 
@@ -115,7 +116,9 @@ async def _content(arguments: Mapping[str, Any], about: tuple[Any, ...], uploads
     return [list(about), arguments.get("topic", ""), _common(arguments), files]
 
 
-def _result(outgoing: Outgoing, delivered: Delivered) -> ToolResult:
+def _result(context: ToolContext, outgoing: Outgoing, delivered: Delivered) -> ToolResult:
+    if outgoing.parent_id is None:
+        TOPICS.put(context.caller.key, delivered.id, outgoing.topic)  # Its answers wake the caller next.
     fields: Fields = {
         "id": format_reference(delivered.id),
         "time": rfc3339(delivered.time_s),

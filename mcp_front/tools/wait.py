@@ -48,8 +48,8 @@ async def _wait_for_message(context: ToolContext, arguments: Mapping[str, Any]) 
     if outcome.status == "timeout":
         return _timeout(outcome, request)
     found = batch.fetched(outcome.ids)
-    topic = await batch.topic(outcome.thread_root_id) if outcome.thread_root_id else ""
     thread = await batch.thread(outcome.ids[-1].id) if arguments.get("include_thread") else None
+    topic = await batch.topic(outcome.thread_root_id) if outcome.thread_root_id else ""
     return await _message(context, outcome, request, found, topic, thread)
 
 

@@ -7,14 +7,16 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+import redis
 
 from fmsg.errors import BadInput, HostRefused
 from fmsg.http import Deadlines, HostHttp
 from fmsg.tokens import KeyTokens
 from fmsg.webapi import WebApi
 from ledger.arrival import caller_key
-from ledger.port import LedgerUnavailable
-from ledger.store import MemoryStore
+from ledger.port import LedgerUnavailable, Store
+from ledger.seal import SealKeys
+from ledger.store import MemoryStore, RedisStore
 from mcp_front.failures import ToolFailure
 from mcp_front.sending.deliver import LOOK_DELAYS_S, Delivered, Post, Steps
 from mcp_front.sending.once import KIND, LEASE_S, Once, Repeated, content_hash, document_name
@@ -33,11 +35,18 @@ class Shop:
 
     def __init__(self, control: Control, http: HostHttp, store: MemoryStore, now_s: list[float]) -> None:
         self.control = control
-        self.store = store
+        self.store: Store = store
         self._now_s = now_s
         self._tokens = KeyTokens(http, control.create_key(ANN), retry_for_s=0)
         self.api = WebApi(http, self._tokens)
         self.caller = caller_key(http.api_url, ANN)
+
+    @classmethod
+    def at(cls, other: Shop, store: Store) -> Shop:
+        """A process at another store, for the same caller at the same host."""
+        found = cls.__new__(cls)
+        found.__dict__.update(other.__dict__, store=store)
+        return found
 
     def now_s(self) -> float:
         """The time of every process."""
@@ -348,3 +357,35 @@ async def test_the_store_holds_neither_the_key_nor_what_the_message_says(shop: S
         assert secret.encode() not in stored.data
         assert secret not in names[0]
     assert content_hash(shop.caller, "one", ["x"]) != content_hash(shop.caller, "two", ["x"])
+
+
+async def test_on_redis_two_replicas_send_one_message_and_it_holds_nothing_of_it(shop: Shop, redis_url: str) -> None:
+    async def patient(_seconds: float) -> None:
+        await asyncio.sleep(0.002)
+
+    seal = SealKeys.parse(SealKeys.generate())
+    async with RedisStore(redis_url, seal=seal) as one, RedisStore(redis_url, seal=seal) as other:
+        replicas = [Shop.at(shop, store) for store in (one, other, one, other)]
+        outcomes = await asyncio.gather(*(replica.send(sleep=patient) for replica in replicas))
+        assert len({outcome.id for outcome in outcomes}) == 1
+        assert sum(isinstance(outcome, Delivered) for outcome in outcomes) == 1
+        assert await shop.mails() == (1, 0)
+        assert await replicas[1].send() == await replicas[0].send()
+    with redis.Redis.from_url(redis_url) as client:
+        dump = repr([(key, _value(client, key)) for key in client.scan_iter()])
+    assert document_name("key") in dump
+    for secret in (SECRET_BODY, CAT, ANN, "'key'"):
+        assert secret not in dump
+
+
+def _value(client: redis.Redis, key: bytes) -> object:
+    """What is stored under a key, whatever kind it is of."""
+    read: dict[bytes, Callable[[bytes], object]] = {
+        b"string": client.get,
+        b"hash": client.hgetall,
+        b"set": client.smembers,
+        b"list": lambda name: client.lrange(name, 0, -1),
+        b"zset": lambda name: client.zrange(name, 0, -1),
+        b"stream": client.xrange,
+    }
+    return read[client.type(key)](key)

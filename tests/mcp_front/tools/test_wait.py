@@ -13,7 +13,7 @@ from mcp_front.framing import STATEMENT
 from mcp_front.settings import FrontSettings
 from mcp_front.tools.batch import BODY_BYTES, BUDGET_BYTES
 from mcp_front.topics import TOPICS
-from mcp_front.waiting.request import WaitOutcome
+from mcp_front.waiting.request import WaitOutcome, WaitSettings
 from tests.mcp_front.agents import Agent, Answer, World, check_result, until
 
 MAX_ID = 2**63 - 1
@@ -155,6 +155,64 @@ async def test_the_topic_of_a_thread_is_asked_for_once(world: World, ann: Agent,
     assert world.requests("there.test")["get"] - before == 1
     cat = world.agent("cat", "there.test")
     assert TOPICS.get(cat.context.caller.key, root) is None, "what one caller learned is no other's"
+
+
+async def test_the_topic_of_a_thread_the_caller_began_is_known(world: World, ann: Agent, bob: Agent) -> None:
+    sent = await ann.send(bob, topic="Began here")
+    await bob.call("reply", id=(await bob.newest())["id"], body="yes")
+    before = world.requests().get("get", 0)
+    got = await wait(ann, after_id=sent)
+    assert got["thread_topic"] == "Began here"
+    assert world.requests()["get"] - before <= 2, "one to find the position of a sent message, one for the answer"
+
+
+async def test_with_its_thread_a_message_costs_two_requests(world: World, bob: Agent) -> None:
+    root = world.there.deliver("@ann@here.test", [bob.address], body="first", topic="Subject")
+    world.there.deliver("@ann@here.test", [bob.address], body="second", pid=root)
+    world.there.deliver("@x@here.test", [bob.address], body="another", topic="Another")
+    after_id = (await wait(bob, after_id="0"))["after_id"]
+    fresh = world.agent("bob", "there.test")
+    TOPICS.put(fresh.context.caller.key, root, "forgotten below")
+    TOPICS._kept.clear()
+    last = world.there.deliver("@ann@here.test", [bob.address], body="third", pid=root)
+    after_id = (await wait(fresh, after_id=after_id))["after_id"]
+    before = world.requests("there.test")
+    got = await wait(fresh, after_id=after_id, include_thread=True)
+    after = world.requests("there.test")
+    assert got["messages"][0]["id"] == str(last)
+    asked = {route: after.get(route, 0) - before.get(route, 0) for route in ("get", "thread_messages", "data")}
+    assert sum(asked.values()) <= 2
+
+
+async def test_a_message_the_host_keeps_from_the_caller_does_not_stop_the_loop(world: World, bob: Agent) -> None:
+    message_id = world.there.deliver("@ann@here.test", [bob.address], body="mine no more")
+    world.there.fail_next("get", status=403, text="access denied")
+    got = await wait(bob, after_id="0")
+    assert (got["after_id"], got["messages"][0]["unreadable"]) == (str(message_id), True)
+
+
+async def test_a_body_that_is_gone_does_not_stop_the_loop(world: World, bob: Agent) -> None:
+    world.there.deliver("@ann@here.test", [bob.address], body="x" * 2000)
+    world.there.fail_next("data", status=404, text="not found")
+    (item,) = (await wait(bob, after_id="0"))["messages"]
+    assert (item["body"], item["body_truncated"]) == ("", True)
+
+
+async def test_progress_goes_to_a_client_that_asked_for_it(world: World) -> None:
+    told: list[tuple[float, float | None, str]] = []
+
+    async def progress(done: float, total: float | None, text: str) -> None:
+        told.append((done, total, text))
+
+    bob = world.agent("bob", "there.test", progress=progress)
+    world.waiting.settings = WaitSettings(progress_s=0.05, poll_s=0.1)
+    waiting = asyncio.create_task(wait(bob, timeout_seconds=7))
+    await until(lambda: len(told) >= 2)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert told[0][0] < told[1][0]
+    assert all((total, text) == (7.0, "waiting for a message") for _, total, text in told)
 
 
 async def test_the_thread_comes_along_where_it_is_asked_for(world: World, bob: Agent) -> None:
