@@ -59,7 +59,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """What was there before the ledger: ids up to ``newest_id`` and times up to ``time_s`` (host's clock) are old news.
 
     A listed message that the ledger does not hold is an arrival if its id is above ``newest_id`` or it became available
-    after ``time_s``.
+    after ``time_s``. What the ledger trims moves its baseline; what is missing `ledger.port.Ledger.compare` tells.
     """
 
     newest_id: int = 0
@@ -71,6 +71,10 @@ class LedgerState(msgspec.Struct, frozen=True, kw_only=True):
 
     ``epoch`` names this life of the ledger; ``first_n`` … ``last_n`` are the offsets it still holds (``first_n ==
     last_n + 1`` when it holds none); offsets up to ``seed_n`` are seeds; ``now_s`` is the ledger's clock.
+
+    ``complete_id``: when this mark passed an id, everything available with that id was in the ledger or old news; above
+    it something may be missing. ``tip`` is when the newest entry arrived, in µs: a ledger that lost its tail, to a
+    failover, and grew again has another entry at ``last_n`` (`ledger.port.Ledger.append`).
     """
 
     epoch: str
@@ -79,6 +83,15 @@ class LedgerState(msgspec.Struct, frozen=True, kw_only=True):
     seed_n: int
     baseline: Baseline
     now_s: float
+    complete_id: int = 0
+    tip: int = 0
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a comparison: those of the listed ids that are news, and the ledger's state at that moment."""
+
+    news: frozenset[int]
+    state: LedgerState
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):

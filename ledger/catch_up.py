@@ -14,7 +14,7 @@ import msgspec
 
 from fmsg.message import Message, Page, available_at_s
 from ledger.arrival import Baseline, CallerKey, LedgerState, Seen, Source
-from ledger.port import Ledger, NoLedger
+from ledger.port import Ledger, LedgerUnavailable, NoLedger, StaleEpoch
 from ledger.roots import Lineage, ThreadApi, learn_from_sent, resolve_roots, sort_out
 
 FIRST_PAGE = 30
@@ -26,6 +26,8 @@ OVERLAP = 10
 """How many messages a page shares with the one before it, so that a deletion in between skips nothing."""
 CHUNK = 200
 """Arrivals per append. One append is one script, and a script blocks every other caller of that Redis node."""
+TRIES = 3
+"""Comparisons begun before giving up, where the ledger is lost or loses its tail in the middle of each."""
 SEED_LIMIT = 64
 """Seeds where the caller of `catch_up` names no other number."""
 SPARE_FOR_DRAFTS = 16
@@ -113,7 +115,7 @@ async def ensure_begun(
     """
     state = await ledger.state(caller)
     if state is None:
-        state, _ = await _begin(api, ledger, caller, address, seed_limit=seed_limit)
+        state, *_ = await _begin(api, ledger, caller, address, seed_limit=seed_limit)
     return state
 
 
@@ -130,44 +132,66 @@ async def catch_up(
 ) -> CaughtUp:
     """Record what the host lists and the ledger lacks, in order of availability; begin the ledger where there is none.
 
-    Looks at ``min_pages`` pages (full ones if more than one), and on as long as a page holds something new, up to
-    ``max_pages``. After a connection was down, look deeper: a late-sent draft may lie anywhere. Roots that take a
-    request to the host are looked up after the append, so that nobody waits for them to hear of a message.
+    Looks at ``min_pages`` pages (full ones if more than one), and on as long as a page holds something new or the
+    ledger's mark (`LedgerState.complete_id`) is not reached, up to ``max_pages``; a walk that ended by itself moves the
+    mark to where it began. After a connection was down, look deeper: a late-sent draft may lie anywhere. Roots that
+    take a request to the host are looked up after the append, so that nobody waits for them to hear of a message.
 
-    Raises `fmsg.errors.FmsgError` and `LedgerUnavailable`; what was appended by then stays, and nothing is appended
-    before the walk is over: half a walk would leave a gap that looks like known ground.
+    Raises `fmsg.errors.FmsgError` and `LedgerUnavailable`; what was appended by then stays, and the mark with the old
+    end of what may be missing.
     """
-    state = await ledger.state(caller)
-    if state is None:
-        return await _fresh(api, ledger, caller, address, seed_limit=seed_limit)
-    walk = _Walk(api, ledger, caller, address, state)
-    try:
-        await walk.run(min_pages=min_pages, max_pages=max_pages)
-        found = await _with_local_roots(ledger, caller, walk.found.values())
-        new, state = await _append(ledger, caller, found, source, walk.state)
-    except NoLedger:
-        return await _fresh(api, ledger, caller, address, seed_limit=seed_limit)
-    appended = dict(new)
-    late = tuple(seen for seen in found if seen.id in appended)
-    late = await _with_roots(api, ledger, caller, late)
-    return CaughtUp(
-        new=new,
-        pages=walk.pages,
-        complete=walk.complete,
-        found_late=late,
-        state=state,
-        rootless=tuple(seen.id for seen in late if not seen.root),
-        host_time_s=walk.host_time_s,
+    new: list[tuple[int, int]] = []
+    found: dict[int, Seen] = {}
+    began = False
+    for _ in range(TRIES):
+        try:
+            state = await ledger.state(caller)
+            host_time_s: float | None = None
+            if state is None:
+                state, listed, host_time_s = await _begin(api, ledger, caller, address, seed_limit=seed_limit)
+                began = True
+                if listed.newest_id <= state.complete_id:
+                    return CaughtUp(
+                        new=(), pages=1, complete=True, found_late=(), state=state, began=True, host_time_s=host_time_s
+                    )
+                # Somebody else began it a moment before, from an older list.
+            walk = _Walk(api, ledger, caller, address, state)
+            await walk.run(min_pages=min_pages, max_pages=max_pages)
+            in_turn = await _with_local_roots(ledger, caller, walk.found.values())
+            found |= {seen.id: seen for seen in in_turn}
+            state = await _append(ledger, caller, in_turn, source, walk, new)
+        except (NoLedger, StaleEpoch):
+            continue
+        appended = dict(new)
+        late = await _with_roots(api, ledger, caller, tuple(seen for seen in found.values() if seen.id in appended))
+        return CaughtUp(
+            new=tuple(new),
+            pages=walk.pages,
+            complete=walk.complete,
+            found_late=late,
+            state=state,
+            rootless=tuple(seen.id for seen in late if not seen.root),
+            began=began,
+            host_time_s=walk.host_time_s,
+        )
+    raise LedgerUnavailable(
+        f"the ledger of caller {caller[:8]}… was lost {TRIES} times while it was compared. It is compared again later; "
+        "check that Redis neither evicts keys (maxmemory-policy noeviction) nor fails over again and again."
     )
 
 
 class _Walk:
-    """One walk down the host's list, collecting what is news."""
+    """One walk down the host's list, collecting what is news.
+
+    Each page is compared with the ledger that the page before was compared with (`Ledger.append`, ``since``): what one
+    found recorded must still be there when the mark passes it.
+    """
 
     def __init__(self, api: ListApi, ledger: Ledger, caller: CallerKey, address: str, state: LedgerState) -> None:
         self.found: dict[int, Seen] = {}
         self.pages = 0
         self.complete = False
+        self.newest_id = 0
         self.host_time_s: float | None = None
         self.state = state
         self._api = api
@@ -181,18 +205,23 @@ class _Walk:
         lowest: int | None = None
         while self.pages < max_pages:
             page = await self._api.list_received(limit=limit, offset=offset)
+            ids = [message.id for message in page.messages]
+            if not self.pages:
+                # Drafts count, too: they are not there yet, and found by their time once they are.
+                self.newest_id = max(ids, default=0)
             self.pages += 1
             self.host_time_s = page.host_time_s or self.host_time_s
-            if lowest is not None and page.messages and page.messages[0].id < lowest:
+            if lowest is not None and not (ids and ids[0] >= lowest):
                 # Messages above were deleted and the list moved up by more than the overlap: look again from higher up.
                 offset = max(0, offset - FULL_PAGE // 2)
                 lowest = None if offset == 0 else lowest
                 continue
             news = await self._news(page.messages)
-            if len(page.messages) < limit or (self.pages >= min_pages and not news):
+            at_the_mark = bool(ids) and ids[-1] <= self.state.complete_id
+            if len(ids) + page.skipped < limit or (self.pages >= min_pages and at_the_mark and not news):
                 self.complete = True
                 return
-            lowest = page.messages[-1].id
+            lowest = ids[-1] if ids else None
             offset += limit - OVERLAP
             limit = FULL_PAGE
 
@@ -203,28 +232,18 @@ class _Walk:
             for message in messages
             if not message.is_draft and message.id not in self.found
         }
-        known = await self._ledger.locate(self._caller, list(listed)) if listed else {}
-        unknown = [seen for id_, seen in listed.items() if id_ not in known]
-        if not unknown:
+        if not listed:
             return False
-        # The baseline is read after the places: what is trimmed in between is then below it and no news.
-        state = await self._ledger.state(self._caller)
-        if state is None:
-            raise NoLedger(f"the ledger of {self._caller} is gone; begin it anew")
-        self.state = state
-        news = {seen.id: seen for seen in unknown if is_news(seen, state.baseline)}
-        self.found |= news
-        return bool(news)
-
-
-async def _fresh(api: ListApi, ledger: Ledger, caller: CallerKey, address: str, *, seed_limit: int) -> CaughtUp:
-    state, host_time_s = await _begin(api, ledger, caller, address, seed_limit=seed_limit)
-    return CaughtUp(new=(), pages=1, complete=True, found_late=(), state=state, began=True, host_time_s=host_time_s)
+        compared = await self._ledger.compare(self._caller, tuple(listed.values()), since=self.state)
+        self.state = compared.state
+        self.found |= {id_: seen for id_, seen in listed.items() if id_ in compared.news}
+        return bool(compared.news)
 
 
 async def _begin(
     api: ListApi, ledger: Ledger, caller: CallerKey, address: str, *, seed_limit: int
-) -> tuple[LedgerState, float | None]:
+) -> tuple[LedgerState, Baseline, float | None]:
+    """The ledger as it stands then, what was listed to begin it with, and the host's time."""
     page = await api.list_received(limit=min(FULL_PAGE, seed_limit + SPARE_FOR_DRAFTS))
     listed = [seen_from(message, address=address, root=0) for message in page.messages if not message.is_draft]
     lineage = Lineage(listed)
@@ -232,7 +251,8 @@ async def _begin(
         await learn_from_sent(api, lineage)
     rooted = [lineage.apply(seen) for seen in listed]
     newest = sorted(rooted, key=lambda seen: seen.id)[-seed_limit:] if seed_limit else []
-    return await ledger.begin(caller, in_order(newest), baseline_of(page, address=address)), page.host_time_s
+    baseline = baseline_of(page, address=address)
+    return await ledger.begin(caller, in_order(newest), baseline), baseline, page.host_time_s
 
 
 def in_order(seen: Iterable[Seen]) -> list[Seen]:
@@ -241,14 +261,25 @@ def in_order(seen: Iterable[Seen]) -> list[Seen]:
 
 
 async def _append(
-    ledger: Ledger, caller: CallerKey, found: Sequence[Seen], source: Source, state: LedgerState
-) -> tuple[tuple[tuple[int, int], ...], LedgerState]:
-    new: list[tuple[int, int]] = []
-    for start in range(0, len(found), CHUNK):
-        appended = await ledger.append(caller, found[start : start + CHUNK], source)
+    ledger: Ledger,
+    caller: CallerKey,
+    found: Sequence[Seen],
+    source: Source,
+    walk: _Walk,
+    new: list[tuple[int, int]],
+) -> LedgerState:
+    """Append what a walk found, and with the last of it move the mark; adds to ``new``. Returns the ledger's state."""
+    state = walk.state
+    mark_id = walk.newest_id if walk.complete else 0
+    chunks = [found[start : start + CHUNK] for start in range(0, len(found), CHUNK)]
+    if not chunks and mark_id > state.complete_id:
+        chunks.append(())
+    for number, chunk in enumerate(chunks, 1):
+        complete_id = mark_id if number == len(chunks) else 0
+        appended = await ledger.append(caller, chunk, source, since=state, complete_id=complete_id)
         new.extend(appended.new)
         state = appended.state
-    return tuple(new), state
+    return state
 
 
 async def _with_local_roots(ledger: Ledger, caller: CallerKey, found: Iterable[Seen]) -> list[Seen]:

@@ -84,6 +84,16 @@ def unpack_time(data: bytes) -> float:
     return float(time_s)
 
 
+def pack_tip(tip: int) -> bytes:
+    """A time of arrival as it stands in an entry."""
+    return _ID.pack(tip)
+
+
+def unpack_tip(data: bytes) -> int:
+    """A time of arrival out of an entry; 0 for none."""
+    return _ID.unpack(data)[0] if data else 0
+
+
 def micros(time_s: float) -> int:
     """Whole microseconds, rounded down: never later than the time itself."""
     return int(_positive(time_s) * 1e6)

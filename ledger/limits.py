@@ -18,6 +18,11 @@ class LedgerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Entries a ledger holds before it trims. What a script costs grows with it: looking for an unknown id reads all
     the ids, 20 µs for 1000. Readers further behind go to the host."""
 
+    max_gone: int = 2000
+    """Trimmed messages remembered by id, 60 to 100 bytes each, until the list was compared below them (`ledger.book`).
+    There are some only where more than ``max_entries`` arrive between two comparisons, or a sender's clock is ahead.
+    Beyond so many, messages that were missed before them are given up."""
+
     ttl_s: float = 30 * _DAY_S
     """A ledger that nothing was appended to and nothing returned from for so long is dropped; the next request begins
     anew."""
@@ -53,5 +58,7 @@ class LedgerLimits(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.max_entries < 1:
             raise ValueError(f"max_entries: {self.max_entries} is less than 1. A ledger must hold at least one entry.")
+        if self.max_gone < 0:
+            raise ValueError(f"max_gone: {self.max_gone} is negative. Say 0 to remember nothing that was trimmed.")
         if self.seed_limit < 0:
             raise ValueError(f"seed_limit: {self.seed_limit} is negative. Say 0 to begin ledgers empty.")

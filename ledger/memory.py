@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 
 import msgspec
 
-from ledger.arrival import (
-    Appended,
-    Arrival,
-    Baseline,
-    CallerKey,
-    Latecomer,
-    LedgerState,
-    OutOfOrder,
-    Place,
-    Seen,
-    Slice,
-    Source,
-)
-from ledger.limits import MAX_LATECOMERS, LedgerLimits
+from ledger.arrival import Appended, Baseline, CallerKey, Compared, LedgerState, OutOfOrder, Place, Seen, Slice, Source
+from ledger.book import Book
+from ledger.limits import LedgerLimits
 from ledger.listeners import Listeners
-from ledger.port import NoLedger
+from ledger.port import NoLedger, StaleEpoch
 from telemetry.metrics import APPENDS, DUPLICATES
 
 
@@ -50,56 +38,6 @@ class MemoryDoorbell:
         yield
 
 
-class _Book:
-    """The ledger of one caller."""
-
-    __slots__ = (
-        "baseline",
-        "began",
-        "entries",
-        "epoch",
-        "last_n",
-        "latecomers",
-        "places",
-        "seed_n",
-        "top_id",
-        "touched_s",
-    )
-
-    def __init__(self, epoch: str, baseline: Baseline) -> None:
-        self.epoch = epoch
-        self.began = self.baseline = baseline
-        self.top_id = 0
-        self.latecomers: deque[Latecomer] = deque(maxlen=MAX_LATECOMERS)
-        self.entries: deque[Arrival] = deque()
-        self.places: dict[int, int] = {}
-        self.last_n = 0
-        self.seed_n = 0
-        self.touched_s = 0.0
-
-    @property
-    def first_n(self) -> int:
-        return self.last_n - len(self.entries) + 1
-
-    def add(self, seen: Seen, *, arrived_at_s: float, source: Source) -> int:
-        self.last_n += 1
-        fields = {name: getattr(seen, name) for name in Seen.__struct_fields__}
-        self.entries.append(Arrival(n=self.last_n, arrived_at_s=arrived_at_s, source=source, **fields))
-        self.places[seen.id] = self.last_n
-        if seen.id < self.top_id:
-            self.latecomers.append(Latecomer(n=self.last_n, id=seen.id, top_id=self.top_id))
-        self.top_id = max(self.top_id, seen.id)
-        return self.last_n
-
-    def trim(self, max_entries: int) -> None:
-        while len(self.entries) > max_entries:
-            gone = self.entries.popleft()
-            del self.places[gone.id]
-            self.baseline = Baseline(
-                newest_id=max(self.baseline.newest_id, gone.id), time_s=max(self.baseline.time_s, gone.sent_at_s)
-            )
-
-
 class MemoryLedger:
     """See `ledger.port.Ledger`. Lives and dies with the process."""
 
@@ -115,7 +53,7 @@ class MemoryLedger:
         self._clock = clock
         self._doorbell = doorbell or MemoryDoorbell()
         self._new_epoch = new_epoch
-        self._books: dict[CallerKey, _Book] = {}
+        self._books: dict[CallerKey, Book] = {}
         self._marks: dict[CallerKey, dict[tuple[str, int], float]] = {}
         self._ahead_s = 0.0
         self._latest_s = 0.0
@@ -129,26 +67,44 @@ class MemoryLedger:
         """See `ledger.port.Ledger`."""
         book = self._find(caller)
         if book is None:
-            book = self._books[caller] = _Book(self._new_epoch(), baseline)
+            book = self._books[caller] = Book(self._new_epoch(), baseline)
             now_s = self._now()
             for seed in seeds:
                 if seed.id not in book.places:
                     book.add(seed, arrived_at_s=min(seed.sent_at_s, now_s), source="seed")
-            book.seed_n = book.last_n
-            book.top_id = max(book.top_id, baseline.newest_id)
-            book.trim(self._limits.max_entries)
+            book.begun()
+            book.trim(self._limits.max_entries, self._limits.max_gone)
             book.touched_s = now_s
             marks = self._marks.get(caller, {})
             for mark in [mark for mark in marks if mark[0] == "position"]:
                 del marks[mark]
         return self._state(book)
 
-    async def append(self, caller: CallerKey, seen: Sequence[Seen], source: Source) -> Appended:
+    async def compare(self, caller: CallerKey, listed: Sequence[Seen], *, since: LedgerState | None = None) -> Compared:
         """See `ledger.port.Ledger`."""
-        book = self._get(caller)
+        book = self._get(caller, since)
+        news = frozenset(one.id for one in listed if book.is_news(one) and not book.knows(one.id))
+        return Compared(news=news, state=self._state(book))
+
+    async def append(
+        self,
+        caller: CallerKey,
+        seen: Sequence[Seen],
+        source: Source,
+        *,
+        since: LedgerState | None = None,
+        complete_id: int = 0,
+    ) -> Appended:
+        """See `ledger.port.Ledger`."""
+        book = self._get(caller, since)
         book.touched_s = now_s = self._now()
-        new = [(one.id, book.add(one, arrived_at_s=now_s, source=source)) for one in seen if one.id not in book.places]
-        book.trim(self._limits.max_entries)
+        new = [
+            (one.id, book.add(one, arrived_at_s=now_s, source=source))
+            for one in seen
+            if not book.knows(one.id) and (since is None or book.is_news(one))
+        ]
+        book.compared(complete_id, self._limits.max_gone)
+        book.trim(self._limits.max_entries, self._limits.max_gone)
         count_append(source, new=len(new), duplicates=len(seen) - len(new))
         if new:
             self._doorbell.ring(caller)
@@ -171,7 +127,7 @@ class MemoryLedger:
         """See `ledger.port.Ledger`."""
         book = self._get(caller)
         return {
-            id_: Place(n=book.places[id_], handed_out=self._marked(caller, "position", id_))
+            id_: Place(n=book.places[id_], handed_out=self._handed_out(caller, book, id_))
             for id_ in message_ids
             if id_ in book.places
         }
@@ -191,23 +147,26 @@ class MemoryLedger:
         if changed:
             self._doorbell.ring(caller)
 
-    async def note_returned(self, caller: CallerKey, *, above: Iterable[int], position: int) -> None:
+    async def note_returned(
+        self, caller: CallerKey, *, above: Iterable[int], position: int, epoch: str = "", n: int = 0
+    ) -> None:
         """See `ledger.port.Ledger`."""
         now_s = self._now()
+        book = self._find(caller)
+        stands = not n or (book is not None and book.epoch == epoch and book.places.get(position) == n)
         marks = self._marks.setdefault(caller, {})
-        for mark in [("position", position), *(("returned", id_) for id_ in above)]:
+        for mark in [*([("position", position)] if stands else []), *(("returned", id_) for id_ in above)]:
             marks.pop(mark, None)
-            marks[mark] = now_s + self._limits.returned_ttl_s
-        stale = [mark for mark, until_s in marks.items() if until_s <= now_s]
+            marks[mark] = now_s
+        stale = [mark for mark, made_s in marks.items() if made_s + self._limits.returned_ttl_s <= now_s]
         for mark in [*stale, *islice(tuple(marks), max(len(marks) - self._limits.max_marks, 0))]:
             marks.pop(mark, None)
-        book = self._find(caller)
         if book is not None:
             book.touched_s = now_s
 
     async def returned(self, caller: CallerKey, message_ids: Sequence[int]) -> frozenset[int]:
         """See `ledger.port.Ledger`."""
-        return frozenset(id_ for id_ in message_ids if self._marked(caller, "returned", id_))
+        return frozenset(id_ for id_ in message_ids if self._marked_s(caller, "returned", id_) is not None)
 
     async def out_of_order(self, caller: CallerKey) -> OutOfOrder:
         """See `ledger.port.Ledger`."""
@@ -219,32 +178,33 @@ class MemoryLedger:
         self._books.pop(caller, None)
         self._marks.pop(caller, None)
 
-    def _find(self, caller: CallerKey) -> _Book | None:
+    def _find(self, caller: CallerKey) -> Book | None:
         book = self._books.get(caller)
         if book is not None and book.touched_s + self._limits.ttl_s <= self._now():
             del self._books[caller]
             return None
         return book
 
-    def _get(self, caller: CallerKey) -> _Book:
+    def _get(self, caller: CallerKey, since: LedgerState | None = None) -> Book:
         book = self._find(caller)
         if book is None:
             raise NoLedger(no_ledger_text(caller))
+        if since is not None and not book.continues(since):
+            raise StaleEpoch(stale_text(caller))
         return book
 
-    def _marked(self, caller: CallerKey, kind: str, message_id: int) -> bool:
-        until_s = self._marks.get(caller, {}).get((kind, message_id))
-        return until_s is not None and until_s > self._now()
+    def _marked_s(self, caller: CallerKey, kind: str, message_id: int) -> float | None:
+        """When the mark was made, if it was and still counts."""
+        made_s = self._marks.get(caller, {}).get((kind, message_id))
+        return made_s if made_s is not None and made_s + self._limits.returned_ttl_s > self._now() else None
 
-    def _state(self, book: _Book) -> LedgerState:
-        return LedgerState(
-            epoch=book.epoch,
-            first_n=book.first_n,
-            last_n=book.last_n,
-            seed_n=book.seed_n,
-            baseline=book.baseline,
-            now_s=self._now(),
-        )
+    def _handed_out(self, caller: CallerKey, book: Book, message_id: int) -> bool:
+        """Whether the entry itself was a position, not one that the ledger had in its place before."""
+        made_s = self._marked_s(caller, "position", message_id)
+        return made_s is not None and made_s >= book.entries[book.places[message_id] - book.first_n].arrived_at_s
+
+    def _state(self, book: Book) -> LedgerState:
+        return book.state(self._now())
 
     def _now(self) -> float:
         """The ledger's clock: the process's, but it never goes back and goes on at the same pace when that one does."""
@@ -267,3 +227,8 @@ def count_append(source: Source, *, new: int, duplicates: int) -> None:
 def no_ledger_text(caller: CallerKey) -> str:
     """What a `NoLedger` says."""
     return f"ledger of caller {caller[:8]}…: there is none (never begun, expired or flushed). Begin one, then repeat."
+
+
+def stale_text(caller: CallerKey) -> str:
+    """What a `StaleEpoch` says."""
+    return f"ledger of caller {caller[:8]}…: not the one looked at before (begun anew, or its tail lost). Look again."

@@ -12,7 +12,18 @@ from typing import Protocol, Self
 
 import msgspec
 
-from ledger.arrival import Appended, Baseline, CallerKey, LedgerState, OutOfOrder, Place, Seen, Slice, Source
+from ledger.arrival import (
+    Appended,
+    Baseline,
+    CallerKey,
+    Compared,
+    LedgerState,
+    OutOfOrder,
+    Place,
+    Seen,
+    Slice,
+    Source,
+)
 
 
 class LedgerError(Exception):
@@ -28,7 +39,7 @@ class NoLedger(LedgerError):
 
 
 class StaleEpoch(LedgerError):
-    """The ledger began anew since the caller last looked: read its state and locate again."""
+    """The ledger is not the one last looked at: it began anew or lost its tail. Read its state and look again."""
 
 
 class Ledger(Protocol):
@@ -46,10 +57,29 @@ class Ledger(Protocol):
         """
         ...
 
-    async def append(self, caller: CallerKey, seen: Sequence[Seen], source: Source) -> Appended:
+    async def compare(self, caller: CallerKey, listed: Sequence[Seen], *, since: LedgerState | None = None) -> Compared:
+        """Which of the listed messages have arrived and are not recorded.
+
+        What was trimmed or there before the ledger is not. ``since``: see `append`.
+        """
+        ...
+
+    async def append(
+        self,
+        caller: CallerKey,
+        seen: Sequence[Seen],
+        source: Source,
+        *,
+        since: LedgerState | None = None,
+        complete_id: int = 0,
+    ) -> Appended:
         """Append what is not there yet, in the given order, in one atomic step; ring the doorbell if anything was new.
 
         Appending twice is harmless. Trims to the configured length exactly and moves the baseline past what it trims.
+
+        ``since`` is for what was found by comparing: append only what is still news, and only to the ledger whose state
+        it was, however much that has grown; raises `StaleEpoch` where it began anew or lost entries. ``complete_id``:
+        with this everything up to the id is recorded, which was compared with the list; moves the mark, never back.
         """
         ...
 
@@ -69,8 +99,14 @@ class Ledger(Protocol):
         """Late roots: message id → thread root. Rings the doorbell, since a held-back entry may qualify now."""
         ...
 
-    async def note_returned(self, caller: CallerKey, *, above: Iterable[int], position: int) -> None:
-        """Remember for a day the ids returned above a position, and that the position (an id) was handed out."""
+    async def note_returned(
+        self, caller: CallerKey, *, above: Iterable[int], position: int, epoch: str = "", n: int = 0
+    ) -> None:
+        """Remember for a day the ids returned above a position, and that the position (an id) was handed out.
+
+        With ``n``, its offset in the life ``epoch``, the position is remembered only where that is still true: after a
+        flush or a failover the order may be another one.
+        """
         ...
 
     async def returned(self, caller: CallerKey, message_ids: Sequence[int]) -> frozenset[int]:

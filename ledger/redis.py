@@ -2,9 +2,11 @@
 
 Keys, all with the caller's hash tag and a TTL::
 
-    <prefix>:{caller}:meta   hash: epoch, last offset, last seed's offset, baselines, clock, what came out of order
+    <prefix>:{caller}:meta   hash: epoch, last offset, last seed's offset, baselines, clock, what came out of order, and
+                             up to which id nothing is missing
     <prefix>:{caller}:log    list of entries, oldest first (`ledger.entry`)
     <prefix>:{caller}:ids    list of their ids, in step with it
+    <prefix>:{caller}:gone   hash: trimmed id → when it was sent, until that is proven old news (`ledger.book`)
     <prefix>:{caller}:ret    sorted set of marks by expiry: p<id> handed out as a position, r<id> returned above one
 
 An offset is not stored: the entry at index i of a log of k entries that ends at offset n has offset n - k + 1 + i.
@@ -22,6 +24,7 @@ from ledger.arrival import (
     Arrival,
     Baseline,
     CallerKey,
+    Compared,
     Latecomer,
     LedgerState,
     OutOfOrder,
@@ -32,11 +35,12 @@ from ledger.arrival import (
 )
 from ledger.doorbell import BELL
 from ledger.limits import MAX_LATECOMERS, LedgerLimits
-from ledger.memory import count_append, no_ledger_text
-from ledger.port import NoLedger
+from ledger.memory import count_append, no_ledger_text, stale_text
+from ledger.port import NoLedger, StaleEpoch
 from ledger.redis_lua import (
     append,
     begin,
+    compare,
     forget,
     locate,
     note_returned,
@@ -87,6 +91,7 @@ class RedisLedger:
             ttl_ms=self._ttl_ms,
             max_entries=self._limits.max_entries,
             max_late=MAX_LATECOMERS,
+            max_gone=self._limits.max_gone,
             epoch=self._new_epoch(),
             base_id=str(baseline.newest_id),
             base_time=entry.pack_time(baseline.time_s),
@@ -94,19 +99,43 @@ class RedisLedger:
         )
         return _state(_there(reply, caller))
 
-    async def append(self, caller: CallerKey, seen: Sequence[Seen], source: Source) -> Appended:
+    async def compare(self, caller: CallerKey, listed: Sequence[Seen], *, since: LedgerState | None = None) -> Compared:
+        """See `ledger.port.Ledger`."""
+        words: list[str | bytes] = []
+        for one in listed:
+            words += [str(one.id), entry.pack_time(one.sent_at_s)]
+        epoch, n, tip = _witness(since)
+        reply = await compare(self._scripts, **self._book(caller), epoch=epoch, n=n, tip=tip, listed=words)
+        status, news = _there(reply, caller)
+        return Compared(news=frozenset(map(int, news)), state=_state(status))
+
+    async def append(
+        self,
+        caller: CallerKey,
+        seen: Sequence[Seen],
+        source: Source,
+        *,
+        since: LedgerState | None = None,
+        complete_id: int = 0,
+    ) -> Appended:
         """See `ledger.port.Ledger`."""
         words: list[str | bytes] = []
         for one in seen:
             words += [str(one.id), entry.pack(one, source)]
+        epoch, n, tip = _witness(since)
         reply = await append(
             self._scripts,
             **self._book(caller),
             ttl_ms=self._ttl_ms,
             max_entries=self._limits.max_entries,
             max_late=MAX_LATECOMERS,
+            max_gone=self._limits.max_gone,
             channel=self._bell,
             caller=caller,
+            complete_id=str(complete_id),
+            epoch=epoch,
+            n=n,
+            tip=tip,
             entries=words,
         )
         status, new = _there(reply, caller)
@@ -131,7 +160,13 @@ class RedisLedger:
     async def locate(self, caller: CallerKey, message_ids: Sequence[int]) -> Mapping[int, Place]:
         """See `ledger.port.Ledger`."""
         words = [str(id_) for id_ in message_ids]
-        reply = await locate(self._scripts, **self._book(caller), marks=self._key(caller, "ret"), wanted=words)
+        reply = await locate(
+            self._scripts,
+            **self._book(caller),
+            marks=self._key(caller, "ret"),
+            marks_ttl_ms=self._marks_ttl_ms,
+            wanted=words,
+        )
         found: list[Any] = _there(reply, caller)
         return {
             id_: Place(n=n, handed_out=bool(handed_out))
@@ -154,7 +189,9 @@ class RedisLedger:
         )
         _there(reply, caller)
 
-    async def note_returned(self, caller: CallerKey, *, above: Iterable[int], position: int) -> None:
+    async def note_returned(
+        self, caller: CallerKey, *, above: Iterable[int], position: int, epoch: str = "", n: int = 0
+    ) -> None:
         """See `ledger.port.Ledger`."""
         await note_returned(
             self._scripts,
@@ -163,7 +200,10 @@ class RedisLedger:
             ttl_ms=self._ttl_ms,
             marks_ttl_ms=self._marks_ttl_ms,
             max_marks=self._limits.max_marks,
-            members=[f"p{position}", *(f"r{id_}" for id_ in above)],
+            position=str(position),
+            epoch=epoch,
+            n=n,
+            above_ids=[str(id_) for id_ in above],
         )
 
     async def returned(self, caller: CallerKey, message_ids: Sequence[int]) -> frozenset[int]:
@@ -189,20 +229,27 @@ class RedisLedger:
         await forget(self._scripts, **self._book(caller), marks=self._key(caller, "ret"))
 
     def _book(self, caller: CallerKey) -> dict[str, Key]:
-        return {part: self._key(caller, part) for part in ("meta", "log", "ids")}
+        return {part: self._key(caller, part) for part in ("meta", "log", "ids", "gone")}
 
     def _key(self, caller: CallerKey, part: str) -> Key:
         return self._topology.key(caller, part)
 
 
-def _there(reply: list[Any] | None, caller: CallerKey) -> list[Any]:
+def _there(reply: list[Any] | int | None, caller: CallerKey) -> list[Any]:
     if reply is None:
         raise NoLedger(no_ledger_text(caller))
+    if isinstance(reply, int):
+        raise StaleEpoch(stale_text(caller))
     return reply
 
 
+def _witness(since: LedgerState | None) -> tuple[str, int, bytes]:
+    """What a script tells by whether the ledger is still the one that stood so."""
+    return ("", 0, b"") if since is None else (since.epoch, since.last_n, entry.pack_tip(since.tip))
+
+
 def _state(reply: list[Any]) -> LedgerState:
-    epoch, first_n, last_n, seed_n, base_id, base_time, now_us = reply
+    epoch, first_n, last_n, seed_n, base_id, base_time, now_us, complete_id, tip = reply
     return LedgerState(
         epoch=epoch.decode(),
         first_n=first_n,
@@ -210,6 +257,8 @@ def _state(reply: list[Any]) -> LedgerState:
         seed_n=seed_n,
         baseline=Baseline(newest_id=int(base_id), time_s=entry.unpack_time(base_time)),
         now_s=int(now_us) / 1e6,
+        complete_id=int(complete_id),
+        tip=entry.unpack_tip(tip),
     )
 
 

@@ -1,17 +1,25 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TypedDict, Unpack
 
 import pytest
 
 from fmsg.errors import HostUnreachable
 from fmsg.message import Message, Page
-from ledger.arrival import Appended, Arrival, Baseline, CallerKey, LedgerState, Place, Seen, Source
+from ledger.arrival import Appended, Arrival, Baseline, CallerKey, Compared, LedgerState, Seen, Source
 from ledger.catch_up import CHUNK, FIRST_PAGE, CaughtUp, baseline_of, catch_up, ensure_begun, is_news, seen_from
 from ledger.memory import MemoryLedger
 from tests.ledger.fake_host import ANN, ME, FakeHost
 
 CALLER = CallerKey("c" * 32)
+
+
+class How(TypedDict, total=False):
+    """The rest of what `Ledger.append` is told."""
+
+    since: LedgerState | None
+    complete_id: int
 
 
 @pytest.fixture
@@ -208,9 +216,11 @@ class TestCatchingUp:
         sizes: list[int] = []
 
         class Counting(MemoryLedger):
-            async def append(self, caller: CallerKey, seen: Sequence[Seen], source: Source) -> Appended:
+            async def append(
+                self, caller: CallerKey, seen: Sequence[Seen], source: Source, **how: Unpack[How]
+            ) -> Appended:
                 sizes.append(len(seen))
-                return await super().append(caller, seen, source)
+                return await super().append(caller, seen, source, **how)
 
         ledger = Counting(clock=lambda: 1000.0)
         await begin(host, ledger)
@@ -320,12 +330,14 @@ class TestCatchingUp:
         assert caught.state.epoch != before.epoch
         assert await ids(ledger) == [1]
 
-    async def test_one_lost_between_the_places_and_the_baseline_begins_anew(self, host: FakeHost) -> None:
+    async def test_one_lost_between_comparing_and_appending_begins_anew(self, host: FakeHost) -> None:
         class Losing(MemoryLedger):
-            async def locate(self, caller: CallerKey, message_ids: Sequence[int]) -> Mapping[int, Place]:
-                places = await super().locate(caller, message_ids)
+            async def compare(
+                self, caller: CallerKey, listed: Sequence[Seen], *, since: LedgerState | None = None
+            ) -> Compared:
+                compared = await super().compare(caller, listed, since=since)
                 await self.forget(caller)
-                return places
+                return compared
 
         ledger = Losing(clock=lambda: 1000.0)
         await begin(host, ledger)
@@ -370,8 +382,10 @@ class TestRootsOfTheCaughtUp:
 
     async def test_a_ledger_lost_meanwhile_is_somebody_elses_news(self, host: FakeHost) -> None:
         class Losing(MemoryLedger):
-            async def append(self, caller: CallerKey, seen: Sequence[Seen], source: Source) -> Appended:
-                appended = await super().append(caller, seen, source)
+            async def append(
+                self, caller: CallerKey, seen: Sequence[Seen], source: Source, **how: Unpack[How]
+            ) -> Appended:
+                appended = await super().append(caller, seen, source, **how)
                 await self.forget(caller)
                 return appended
 
