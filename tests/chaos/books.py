@@ -19,6 +19,11 @@ OUTAGES = frozenset({FLUSH, "redis_restart", "redis_pause", "redis_failover"})
 AFTERMATH_S = 5.0
 """A message sent so soon after a fault is put down to it, and a front leaves a failed store alone for about so long."""
 
+USUAL_S = 4.0
+"""What a settle window and a busy machine take; a fault that strikes later finds the message late already."""
+SLOWEST = 8
+"""Messages named in the end."""
+
 
 class Reader(msgspec.Struct, frozen=True, kw_only=True):
     """Who is to get each message once: a consumer, or several that share a subscription."""
@@ -82,6 +87,8 @@ class Verdict(msgspec.Struct, kw_only=True):
     while_away: int = 0
     delays_s: list[float] = []
     """Of messages that no fault touched."""
+    slowest: list[tuple[float, str, int, float]] = []
+    """The longest delays: seconds, reader, message, when it became available."""
     worst_s: dict[str, float] = {}
     touched: Counter[str] = msgspec.field(default_factory=Counter)
 
@@ -183,7 +190,12 @@ def _store_was_away(receipt: Receipt, faults: Sequence[Interval]) -> bool:
 
 def _time(verdict: Verdict, known: Known, receipt: Receipt, faults: Sequence[Interval]) -> None:
     delay_s = receipt.at_s - max(known.available_at_s, receipt.since_s)
-    kinds = {one.kind for one in faults if one.touches(known.available_at_s, receipt.at_s)}
+    # What struck later struck a message that was late already.
+    due_s = min(receipt.at_s, known.available_at_s + USUAL_S)
+    kinds = {one.kind for one in faults if one.touches(known.available_at_s, due_s)}
+    verdict.slowest = sorted(
+        [*verdict.slowest, (delay_s, receipt.reader, receipt.id, known.available_at_s)], reverse=True
+    )[:SLOWEST]
     for kind in kinds:
         verdict.touched[kind] += 1
         verdict.worst_s[kind] = max(verdict.worst_s.get(kind, 0.0), delay_s)

@@ -48,6 +48,8 @@ class Record:
         self.failed: list[Interval] = []
         """Each call that failed other than by its connection: what it said, from when to when."""
         self.batches = itertools.count(1)
+        self.trace: list[dict[str, Any]] = []
+        """Every call: who, when, what it passed, what it got."""
 
 
 class Consumer:
@@ -106,19 +108,30 @@ class Consumer:
         hangs_up = not self.hurry and self._rng.random() < self._habits.hangs_up
         if hangs_up:
             patience_s = self._rng.uniform(0.0, arguments["timeout_seconds"])
+        url = self._rng.choice(self._urls())
+        trace: dict[str, Any] = {"reader": self.reader.name, "began_s": began_s, "url": url, **arguments}
+        self._record.trace.append(trace)
         try:
-            fields = await self._client.call(
-                self._rng.choice(self._urls()), self._key, "wait_for_message", arguments, patience_s=patience_s
-            )
+            fields = await self._client.call(url, self._key, "wait_for_message", arguments, patience_s=patience_s)
         except (Refused, ToolFailed) as error:
+            trace |= {"at_s": time.time(), "error": str(error)}
             self._record.failures[f"{type(error).__name__}: {str(error)[:160]}"] += 1
             self._record.failed.append(Interval(kind=str(error), start_s=began_s, end_s=time.time()))
             raise
-        except CallError:
+        except CallError as error:
+            trace |= {"at_s": time.time(), "error": str(error)}
             if hangs_up:
                 self._record.calls["hung up"] += 1
                 return
             raise
+        trace |= {
+            "at_s": time.time(),
+            "got": [message["id"] for message in fields["messages"]],
+            "position": fields["after_id"],
+            "transport": fields["transport"],
+            "notes": fields.get("notes", []),
+            "skipped": fields.get("skipped", []),
+        }
         self._note(fields, began_s)
 
     def _arguments(self) -> dict[str, Any]:

@@ -17,6 +17,9 @@ Fault = Callable[[House, random.Random], Awaitable[None]]
 API_ROUTES = ("list", "get", "data", "thread_messages", "token", "ws")
 """Routes of the host that the fleet uses to receive: those that post are left alone, they say what is to arrive."""
 
+REDIS_REST_S = 3.0
+"""Between two faults of Redis, so that it is there for more of the time than not."""
+
 
 async def kill_front(house: House, rng: random.Random) -> None:
     """kill -9."""
@@ -195,6 +198,8 @@ class Storm:
             finally:
                 self.intervals.append(Interval(kind=kind, start_s=start_s, end_s=time.time()))
                 self._busy.discard(kind)
+            if family == "redis":
+                await asyncio.sleep(REDIS_REST_S)
 
     async def calm(self) -> None:
         """End what armed faults are left, and wait until every process serves."""

@@ -7,7 +7,8 @@ import contextlib
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import aiohttp
 import msgspec
@@ -17,7 +18,6 @@ from ledger.seal import SealKeys
 from ops.processes import Child, ChildFailed
 
 DOMAIN = "chaos.test"
-ROLES = ("front", "daemon", "worker")
 RESTART_S = 1.0
 """How soon whatever keeps processes running starts a dead one again."""
 
@@ -48,6 +48,11 @@ class Part:
         self._back = asyncio.Event()
 
     @property
+    def started(self) -> bool:
+        """Whether there ever was a process."""
+        return self._child is not None
+
+    @property
     def child(self) -> Child:
         """The process that runs now, or ran last."""
         if self._child is None:
@@ -57,12 +62,12 @@ class Part:
     async def start(self) -> None:
         """Start it and wait until it says that it serves. Raises `ops.processes.ChildFailed`."""
         self._child = await Child.start(self.name, *self._arguments, env=self._env, log_dir=self._log_dir)
+        self._expected = False
         try:
             await self._child.announcement(self.role)
         except BaseException:
             await self._child.stop()
             raise
-        self._expected = False
         self._back.set()
 
     async def supervise(self) -> None:
@@ -128,17 +133,23 @@ class Control:
 
 
 class House:
-    """What runs: a Redis, a sandbox host, fronts, daemons and workers."""
+    """What runs: a Redis, a sandbox host, fronts, daemons and workers, kept running while the context is open."""
 
     def __init__(self, redis: EmbeddedRedis, host: Child, api_url: str, control: Control, log_dir: Path) -> None:
         self.redis = redis
         self.host = host
         self.api_url = api_url
         self.control = control
-        self.log_dir = log_dir
         self.parts: list[Part] = []
         self.urls: list[str] = []
         """The fronts' MCP endpoints, or their proxy's."""
+        self.ports: list[int] = []
+        """The fronts' ports."""
+        self.env: dict[str, str] = {}
+        """Of every process."""
+        self._log_dir = log_dir
+        self._group = asyncio.TaskGroup()
+        self._keepers: list[asyncio.Task[None]] = []
 
     def of(self, role: str) -> list[Part]:
         """The processes of a role."""
@@ -149,6 +160,37 @@ class House:
         """Processes that ended by themselves."""
         return [death for part in self.parts for death in part.deaths]
 
+    def plan(self, role: str) -> Part:
+        """One more process of a role, not started yet."""
+        arguments = [role]
+        if role == "front":
+            self.ports.append(free_port())
+            arguments += ["--port", str(self.ports[-1])]
+        part = Part(f"{role}-{len(self.of(role))}", arguments, self.env, self._log_dir)
+        self.parts.append(part)
+        return part
+
+    async def open(self, part: Part) -> None:
+        """Start a planned process and keep it running."""
+        await part.start()
+        self._keepers.append(self._group.create_task(part.supervise()))
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for keeper in self._keepers:
+            keeper.cancel()
+        started = [part for part in self.parts if part.started]
+        for part in started:
+            part.resume()
+            part.child.kill(signal.SIGTERM)
+        await asyncio.gather(*(part.child.stop() for part in started))
+        await self._group.__aexit__(kind, error, trace)
+
 
 @contextlib.asynccontextmanager
 async def running(
@@ -157,7 +199,6 @@ async def running(
     sizes: Sizes = Sizes(),  # noqa: B008 - frozen
     redis: EmbeddedRedis | None = None,
     redis_url: str | None = None,
-    queue_url: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[House]:
     """Start everything. ``redis_url`` where the ledgers are elsewhere than in ``redis``; ``env`` for every process."""
@@ -170,37 +211,16 @@ async def running(
         announced = (await host.announcement("url"))[0]
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         house = House(server, host, announced["url"], Control(announced["control"], session), log_dir)
-        common = {
+        house.env = {
             "FMSG_API_URL": house.api_url,
             "FMSG_REDIS_URL": redis_url or server.url,
             "FMSG_SEAL_KEY": SealKeys.generate(),
             "FMSG_METRICS_PORT": "0",
             **(env or {}),
         }
-        if queue_url is not None:
-            common["FMSG_QUEUE_REDIS_URL"] = queue_url
-        for number in range(sizes.fronts):
-            port = free_port()
-            house.urls.append(f"http://127.0.0.1:{port}/mcp")
-            house.parts.append(Part(f"front-{number}", ("front", "--port", str(port)), common, log_dir))
-        for role, count in (("daemon", sizes.daemons), ("worker", sizes.workers)):
-            house.parts += [Part(f"{role}-{number}", (role,), common, log_dir) for number in range(count)]
-        await asyncio.gather(*(part.start() for part in house.parts))
-        async with supervised(house.parts):
-            yield house
-
-
-@contextlib.asynccontextmanager
-async def supervised(parts: Sequence[Part]) -> AsyncIterator[None]:
-    """Keep the processes running meanwhile, and end them."""
-    async with asyncio.TaskGroup() as group:
-        keepers = [group.create_task(part.supervise()) for part in parts]
-        try:
-            yield
-        finally:
-            for keeper in keepers:
-                keeper.cancel()
-            for part in parts:
-                part.resume()
-                part.child.kill(signal.SIGTERM)
-            await asyncio.gather(*(part.child.stop() for part in parts))
+        await stack.enter_async_context(house)
+        counts = {"front": sizes.fronts, "daemon": sizes.daemons, "worker": sizes.workers}
+        planned = [house.plan(role) for role, count in counts.items() for _ in range(count)]
+        house.urls += [f"http://127.0.0.1:{port}/mcp" for port in house.ports]
+        await asyncio.gather(*(house.open(part) for part in planned))
+        yield house

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import random
 import time
 from collections import Counter
@@ -99,24 +100,29 @@ class Mail:
         self._posted: list[tuple[str, int]] = []
         self._apis: dict[str, WebApi] = {}
         self._numbers = itertools.count(1)
+        self._stopped = False
 
-    async def run(self, *, count: int, seconds: float) -> None:
-        """Let ``count`` messages arrive within ``seconds``. Returns when everything begun is done."""
+    async def run(self, *, rate: float, count: float = math.inf) -> None:
+        """Let ``rate`` messages arrive in a second, ``count`` in all or until `stop`; returns when all is done."""
         async with HostHttp(self._house.api_url) as http:
             for poster in POSTERS:
                 key = str(await self._house.control.insist("create_key", address=poster))
                 self._apis[poster] = WebApi(http, KeyTokens(http, key))
             began = time.monotonic()
             async with asyncio.TaskGroup() as group:
-                while self.arrivals < count and time.monotonic() - began < 2 * seconds:
-                    due = seconds * self.arrivals / count
-                    ahead = due - (time.monotonic() - began)
-                    if ahead > 0:
-                        await asyncio.sleep(ahead)
+                while self.arrivals < count and not self._stopped:
+                    elapsed_s = time.monotonic() - began
+                    if elapsed_s > 2.0 * count / rate:
+                        break
                     (kind,) = self._rng.choices(list(self._kinds), list(self._kinds.values()))
                     group.create_task(self._try(kind))
                     # However long the host takes, what is sent is sent at this pace.
-                    await asyncio.sleep(self._rng.uniform(0.2, 1.0) * seconds / count)
+                    ahead_s = self.arrivals / rate - elapsed_s
+                    await asyncio.sleep(max(ahead_s, self._rng.uniform(0.2, 1.0) / rate))
+
+    def stop(self) -> None:
+        """Begin nothing new."""
+        self._stopped = True
 
     async def _try(self, kind: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -10,7 +10,7 @@ SHOWN = 10
 """Of each list; the seed brings the rest back."""
 
 
-def lines(outcome: Outcome) -> Iterator[str]:
+def lines(outcome: Outcome, *, timeline: bool = False) -> Iterator[str]:
     """The report, line by line."""
     plan, verdict = outcome.plan, outcome.verdict
     yield (
@@ -39,6 +39,12 @@ def lines(outcome: Outcome) -> Iterator[str]:
     if outcome.failed_starts:
         yield f"starts put off because Redis was away: {outcome.failed_starts}"
     yield from _delays(outcome)
+    began_s = min((one.start_s for one in outcome.faults), default=0.0)
+    for delay_s, reader, message_id, at_s in outcome.verdict.slowest:
+        yield f"  slowest: {delay_s:6.2f} s, {reader} {message_id}, available at {at_s - began_s:.1f} s"
+    if timeline:
+        for fault in sorted(outcome.faults, key=lambda one: one.start_s):
+            yield f"  {fault.start_s - began_s:7.1f} – {fault.end_s - began_s:6.1f} s {fault.kind}"
     yield "GOOD" if outcome.good else f"NOT GOOD (seed {plan.seed})"
 
 

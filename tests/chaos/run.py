@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         with tempfile.TemporaryDirectory(prefix="fmsg-chaos-") as scratch:
             outcome = _run(plan, Path(scratch))
-    print("\n".join(lines(outcome)))
+    print("\n".join(lines(outcome, timeline=options.timeline)))
     return 0 if outcome.good else 1
 
 
@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--switches", default="current", help="preset of the sandbox host: current, rough, plain, older"
     )
+    parser.add_argument("--timeline", action="store_true", help="list the faults with their times")
     parser.add_argument("--keep-logs", metavar="DIR", help="keep the processes' logs here")
     return parser
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
 import sys
 import time
@@ -141,6 +142,8 @@ async def run(plan: Plan, log_dir: Path, *, tell: Callable[[str], None] = lambda
             finally:
                 for task in (*waiting, telling):
                     task.cancel()
+        with (log_dir / "trace.jsonl").open("w") as sink:
+            sink.writelines(json.dumps(call) + "\n" for call in players.record.trace)
         verdict = audit(players.readers, told.listed, players.record.receipts, storm.intervals)
         outcome = Outcome(
             plan=plan,
@@ -164,7 +167,7 @@ async def _weather(plan: Plan, mail: Mail, storm: Storm, players: Cast, tell: Ca
     later = frozenset(storm.kinds & FLUSHING)
     storm.kinds -= later
     async with asyncio.TaskGroup() as group:
-        sending = group.create_task(mail.run(count=plan.messages, seconds=plan.seconds))
+        sending = group.create_task(mail.run(rate=plan.messages / plan.seconds, count=plan.messages))
         striking = group.create_task(storm.run(over))
         if later:
             # Whoever forgets its position and so does Redis starts anew: only one of both at a time.
