@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import selectors
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -120,9 +121,16 @@ class _FileSink:
 
 
 def _waits(fd: int) -> bool:
-    """Whether the event loop can wait for the descriptor."""
+    """Whether the event loop can wait for the descriptor: not so for files, nor for /dev/null."""
     mode = os.fstat(fd).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)):
+        return False
+    with selectors.DefaultSelector() as selector:
+        try:
+            selector.register(fd, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        except OSError:
+            return False
+    return True
 
 
 def _restore(fd: int, blocking: bool) -> None:

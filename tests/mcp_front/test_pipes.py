@@ -126,3 +126,13 @@ async def test_a_terminal_is_left_as_it_was() -> None:
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+async def test_nothing_at_all_ends_at_once_and_swallows_everything() -> None:
+    fd = os.open(os.devnull, os.O_RDWR)
+    try:
+        async with asyncio.timeout(5), lines_from(fd) as lines, sink_to(fd) as sink:
+            assert await lines.next() == b""
+            await sink.write(b"x" * 100_000)
+    finally:
+        os.close(fd)
