@@ -116,7 +116,7 @@ def _refused(error: HostRefused) -> ToolFailure:
         advice = f"Wait {max(1, round(error.retry_after_s))} s, then call again."
     return ToolFailure(
         "host_refused",
-        f"The fmsg host refused it with status {error.status}. Its reason:",
+        f"The fmsg host refused this with status {error.status}.",
         next_step=advice,
         host_text=error.reason,
         status=error.status,
@@ -129,6 +129,7 @@ def failure_text(failure: ToolFailure) -> str:
     report = Report()
     report.say(scrub(failure.text))
     if failure.host_text is not None:
+        report.say("It said:")
         report.fence(failure.host_text)
     if failure.next_step:
         report.say(f"Next: {failure.next_step}")

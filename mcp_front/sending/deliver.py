@@ -235,7 +235,7 @@ def _unknown(draft_id: int, error: FmsgError) -> ToolFailure:
     return ToolFailure(
         "outcome_unknown",
         f"It is not known whether message {draft_id} was sent: the host did not answer.",
-        next_step=f"Do not send it again yet. Look with get_message, id {draft_id}: a time means it was sent, a null "
+        next_step=f'Do not send it again yet. Look with get_message, id "{draft_id}": a time means it was sent, a null '
         "time or 404 that it was not (an unsent draft is deleted by itself).",
         host_text=error.reason if isinstance(error, HostRefused) else None,
         id=str(draft_id),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from fmsg.delivery import CODES, Outcome, outcomes
 from fmsg.message import Message, Page
 from mcp_front import schemas
@@ -92,7 +94,9 @@ def _page_result(page: Collected, kind: str, *, delivery: bool) -> ToolResult:
     report = Report()
     for message in page.messages:
         beginning = preview(message)
-        report.cite(headline(message) + (f": {quoted(beginning)}" if beginning else ""))
+        # Whether one has read what one sent oneself is nothing to tell.
+        told = headline(msgspec.structs.replace(message, read=None) if delivery else message)
+        report.cite(told + (f": {quoted(beginning)}" if beginning else ""))
         if delivery:
             report.cite("  " + "; ".join(shown_delivery(outcome) for outcome in outcomes(message)))
     more = f"More: offset {page.next_offset}." if page.next_offset is not None else "No more."

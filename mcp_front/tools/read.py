@@ -183,7 +183,7 @@ def show_thread(report: Report, thread: ShownThread) -> None:
     if found.trigger.terminal:
         report.say("The message is terminal: nobody can reply, react or add recipients to it.")
     else:
-        report.say(f"To answer: reply, id {found.trigger.id}.")
+        report.say(f'To answer: reply with id "{found.trigger.id}".')
     if thread.omitted:
         report.say(f"{thread.omitted} messages after the root are left out; max_messages gives more.")
     elif not found.complete:

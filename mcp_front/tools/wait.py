@@ -215,17 +215,17 @@ def _next(outcome: WaitOutcome, request: WaitRequest) -> str:
     again = _again(outcome, request)
     if outcome.reply_target_id is None:
         return again
-    return f"To answer: reply, id {outcome.reply_target_id}. {again}"
+    return f'To answer: reply with id "{outcome.reply_target_id}". {again}'
 
 
 def _again(outcome: WaitOutcome, request: WaitRequest | None) -> str:
     """Exactly what to call next; None for a request whose arguments are too long to be repeated."""
-    after = f"Next: wait_for_message, after_id {format_reference(outcome.after_id)}"
+    after = f'Next: wait_for_message with after_id "{format_reference(outcome.after_id)}"'
     if request is None:
         return f"{after}, the other arguments as before."
-    same = f", subscription {json.dumps(request.subscription)}" if request.subscription else ""
-    same += f", thread_of {request.thread_of}" if request.thread_of is not None else ""
-    same += f", from {request.from_}" if request.from_ is not None else ""
+    same = f', subscription "{request.subscription}"' if request.subscription else ""
+    same += f', thread_of "{request.thread_of}"' if request.thread_of is not None else ""
+    same += f', from "{request.from_}"' if request.from_ is not None else ""
     return f"{after}{same}."
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import hypothesis
 import pytest
 
 from sandbox.switches import OLDER
 from tests.mcp_front.agents import Agent, World, running_world
 from tests.mcp_front.fakes import Front, front
+
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
+"""Examples are timed by the whole machine's load, which says nothing about them."""
 
 
 @pytest.fixture

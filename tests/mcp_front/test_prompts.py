@@ -45,14 +45,14 @@ async def test_chat_is_the_wait_loop_with_caps(ann: Agent) -> None:
 async def test_chat_stays_in_a_thread_and_with_somebody(world: World) -> None:
     ann = world.agent("ann", directory=Directory(default_domain="there.test"))
     text = await text_of(ann, "chat", **{"thread": "9223372036854775807", "with": "bob"})
-    assert "wait_for_message, thread_of 9223372036854775807, from @bob@there.test" in text
-    assert "get_thread with id 9223372036854775807" in text
+    assert 'wait_for_message, thread_of "9223372036854775807", from "@bob@there.test"' in text
+    assert 'get_thread with id "9223372036854775807"' in text
 
 
 async def test_reply_reads_summarises_and_asks_before_it_sends(ann: Agent) -> None:
     text = await text_of(ann, "reply", id="12", say="yes")
     assert (
-        text.index("get_thread with id 12")
+        text.index('get_thread with id "12"')
         < text.index("Summarise")
         < text.index("approves")
         < text.index("call reply")

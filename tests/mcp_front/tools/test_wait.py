@@ -35,7 +35,8 @@ async def test_a_message_that_is_there_is_returned_with_its_body(ann: Agent, bob
     assert got["after_id"] == got["thread_root_id"] == got["reply_target_id"] == item["id"]
     assert got["thread_topic"] == "Lunch"
     assert got["transport"] == "poll"
-    assert got["next"] == f"To answer: reply, id {item['id']}. Next: wait_for_message, after_id {item['id']}."
+    again = f'Next: wait_for_message with after_id "{item["id"]}".'
+    assert got["next"] == f'To answer: reply with id "{item["id"]}". {again}'
     assert got.text.startswith(STATEMENT)
     for said in ("Thursday?", '"Lunch"', ann.address, got["next"]):
         assert got.text.count(said) >= 1
@@ -81,7 +82,7 @@ async def test_a_timeout_is_a_normal_answer_that_says_what_to_call(bob: Agent) -
     got = await wait(bob, timeout_seconds=0)
     assert (got["status"], got["messages"], got["after_id"]) == ("timeout", [], "0")
     assert (got["thread_root_id"], got["reply_target_id"]) == (None, None)
-    assert got["next"] == "Next: wait_for_message, after_id 0."
+    assert got["next"] == 'Next: wait_for_message with after_id "0".'
     assert got["next"] in got.text
     assert STATEMENT not in got.text
     assert got.size_bytes() < 600
@@ -91,7 +92,7 @@ async def test_next_repeats_the_filters(ann: Agent, bob: Agent) -> None:
     await ann.send(bob)
     item = await bob.newest()
     got = await wait(bob, timeout_seconds=0, after_id=item["id"], thread_of=item["id"], from_=ann.address)
-    assert got["next"].endswith(f", thread_of {item['id']}, from {ann.address}.")
+    assert got["next"].endswith(f', thread_of "{item["id"]}", from "{ann.address}".')
     kept = await wait(bob, timeout_seconds=0, subscription="main")
     assert kept["next"].endswith(', subscription "main".')
 
@@ -122,7 +123,7 @@ async def test_short_names_work_in_from(world: World) -> None:
     world.there.deliver("@ann@here.test", [bob.address], body="signal")
     got = await wait(bob, after_id="0", from_="annie")
     assert got["messages"][0]["from"] == "@ann@here.test"
-    assert "from @ann@here.test" in got["next"]
+    assert 'from "@ann@here.test"' in got["next"]
 
 
 async def test_one_message_costs_one_request(world: World, bob: Agent) -> None:
@@ -392,5 +393,5 @@ async def test_the_largest_timeout_is_small(
     monkeypatch.setattr(bob.context.waiting, "wait", wait_for_nothing)
     got = await wait(bob, subscription="s" * 64, thread_of=str(MAX_ID), from_=sender)
     assert got.size_bytes() < 600
-    assert got["next"].startswith(f"Next: wait_for_message, after_id {MAX_ID}, ")
+    assert got["next"].startswith(f'Next: wait_for_message with after_id "{MAX_ID}", ')
     check_result("wait_for_message", "http", got.result)
