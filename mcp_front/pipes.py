@@ -40,16 +40,17 @@ class Sink(Protocol):
 
 
 @asynccontextmanager
-async def lines_from(fd: int, *, max_line_bytes: int = MAX_LINE_BYTES) -> AsyncIterator[Lines]:
-    """The lines of a descriptor, which stays open."""
+async def lines_from(fd: int, *, first: bytes = b"", max_line_bytes: int = MAX_LINE_BYTES) -> AsyncIterator[Lines]:
+    """The lines of a descriptor, which stays open; ``first`` was read from it before."""
     if not _waits(fd):
         with os.fdopen(os.dup(fd), "rb") as buffered:
-            yield _FileLines(buffered, max_line_bytes)
+            yield _FileLines(buffered, first, max_line_bytes)
         return
     file = os.fdopen(os.dup(fd), "rb", 0)
     was_blocking = os.get_blocking(fd)
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=max_line_bytes)
+    reader.feed_data(first)
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
     try:
         yield _StreamLines(reader)
@@ -90,12 +91,16 @@ class _StreamLines:
 
 
 class _FileLines:
-    def __init__(self, file: BinaryIO, max_line_bytes: int) -> None:
+    def __init__(self, file: BinaryIO, first: bytes, max_line_bytes: int) -> None:
         self._file = file
+        self._first = first.splitlines(keepends=True)
         self._max_line_bytes = max_line_bytes
 
     async def next(self) -> bytes:
-        line = await asyncio.to_thread(self._file.readline, self._max_line_bytes)
+        begun = self._first.pop(0) if self._first else b""
+        if begun.endswith(b"\n"):
+            return begun
+        line = begun + await asyncio.to_thread(self._file.readline, self._max_line_bytes)
         if len(line) == self._max_line_bytes and not line.endswith(b"\n"):
             raise LineTooLong
         return line

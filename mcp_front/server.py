@@ -17,6 +17,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from mcp_front.failures import ToolFailure, failure_of, failure_result, not_configured
+from mcp_front.greeting import SERVER_NAME, SERVER_TITLE
 from mcp_front.holding import Holding, TooManyWaits
 from mcp_front.toolbox import Profile, Toolbox
 from mcp_front.tools.context import Progress, ToolContext
@@ -29,7 +30,6 @@ Ctx = ServerRequestContext[Any, Any]
 Params = TypeVar("Params")
 Result = TypeVar("Result")
 
-NAME = "fmsg-mcpd"
 LIST_TTL_MS = 300_000
 """Lists change with a deploy only, and a client that holds an old one meets at most an unknown argument."""
 
@@ -142,9 +142,9 @@ def build_server(
         return await toolbox.complete(await requests.context(ctx, None), params)
 
     server: Server[Any] = Server(
-        NAME,
+        SERVER_NAME,
         version=version,
-        title="fmsg",
+        title=SERVER_TITLE,
         get_tool_input_schema=schemas.get,
         cache_hints={
             "tools/list": CacheHint(LIST_TTL_MS, "public"),

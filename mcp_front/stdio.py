@@ -23,6 +23,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from mcp_front.drain import Drain
+from mcp_front.greeting import Greeted
 from mcp_front.holding import Holding
 from mcp_front.listen import Inboxes
 from mcp_front.pipes import Lines, LineTooLong, Sink, lines_from, sink_to
@@ -189,10 +190,12 @@ async def serve_stdio(
     version: str,
     stop: asyncio.Event,
     toolbox: Toolbox | None = None,
+    greeted: Greeted = Greeted(),  # noqa: B008 - a frozen value
 ) -> None:
     """Serve one client until it closes its end or ``stop`` is set; calls that run then are finished.
 
-    ``wire`` comes from `mcp_front.wire.claim`, called before anything else of the process.
+    ``wire`` comes from `mcp_front.wire.claim`, called before anything else of the process; ``greeted`` from a
+    `mcp_front.greeting.Greeter`, if one was at work.
     """
     if toolbox is None:
         from mcp_front.offer import FmsgToolbox
@@ -215,9 +218,13 @@ async def serve_stdio(
     # What was imported stays for good: the collector need not look at it again.
     gc.freeze()
     gc.enable()
-    async with lines_from(wire.read_fd) as lines, sink_to(wire.write_fd) as sink, asyncio.TaskGroup() as tasks:
+    async with (
+        lines_from(wire.read_fd, first=greeted.data) as lines,
+        sink_to(wire.write_fd) as sink,
+        asyncio.TaskGroup() as tasks,
+    ):
         serving = tasks.create_task(requests.run())
-        tasks.create_task(_write(from_server, sink, traffic, stop))
+        tasks.create_task(_write(from_server, sink, traffic, stop, greeted))
         session = tasks.create_task(server.run(from_client, to_client, server.create_initialization_options()))
         reading = tasks.create_task(_read(lines, to_server, to_client.clone(), traffic))
         stopping = tasks.create_task(stop.wait())
@@ -279,14 +286,20 @@ def _error(code: int, text: str) -> SessionMessage:
 
 
 async def _write(
-    from_server: MemoryObjectReceiveStream[SessionMessage], sink: Sink, traffic: _Traffic, stop: asyncio.Event
+    from_server: MemoryObjectReceiveStream[SessionMessage],
+    sink: Sink,
+    traffic: _Traffic,
+    stop: asyncio.Event,
+    greeted: Greeted,
 ) -> None:
     """Messages to the client, until the session has ended."""
-    gone = False
+    gone, said = False, greeted.request_id
     async with from_server:
         async for outgoing in from_server:
             message = outgoing.message
-            if not gone:
+            if said is not None and getattr(message, "id", None) == said:
+                said = None  # The client has this answer already.
+            elif not gone:
                 try:
                     await sink.write(_dumped(message) + b"\n")
                 except OSError:

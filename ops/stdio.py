@@ -11,6 +11,11 @@ def run() -> int:
     import gc
 
     gc.disable()  # what is imported stays for good; `serve_stdio` switches it on again
+    from mcp_front.greeting import Greeter
+    from ops.version import version
+
+    greeter = Greeter(wire, version=version())
+    greeter.start()  # the client is answered while the rest is imported
     from mcp_front.lean import import_lean
 
     import_lean()
@@ -34,4 +39,4 @@ def run() -> int:
         plain.configure(level=settings.log_level)
     from ops.stdio_backend import serve
 
-    return asyncio.run(serve(settings, wire))
+    return asyncio.run(serve(settings, wire, greeter.finish()))

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from mcp_front.greeting import Greeted
 from mcp_front.stdio import serve_stdio
 from mcp_front.wire import Wire
 from ops.settings import Settings, unknown
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-async def serve(settings: Settings, wire: Wire) -> int:
+async def serve(settings: Settings, wire: Wire, greeted: Greeted) -> int:
     """Serve the client at the other end of the wire. Returns the exit status."""
     stop = asyncio.Event()
     if sys.platform != "win32":
@@ -40,6 +41,7 @@ async def serve(settings: Settings, wire: Wire) -> int:
         backend=lambda: backend(settings),
         version=version(),
         stop=stop,
+        greeted=greeted,
     )
     return 0
 

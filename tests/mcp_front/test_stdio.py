@@ -14,9 +14,11 @@ import pytest
 from fmsg.http import HostHttp
 from ledger.port import Store
 from ledger.store import MemoryStore
+from mcp_front.greeting import Greeted
 from mcp_front.pipes import Lines, Sink, lines_from, sink_to
 from mcp_front.settings import FrontSettings
 from mcp_front.stdio import serve_stdio
+from mcp_front.toolbox import Toolbox
 from mcp_front.wire import Wire
 from sandbox.host import SandboxHost, serve
 from tests.mcp_front.fakes import ANSWER_S, FakeToolbox, call, request
@@ -70,14 +72,19 @@ class Session:
 
 @asynccontextmanager
 async def session(
-    *, api_key: str | None = "", api_url: str | None = "", broken: Exception | None = None
+    *,
+    api_key: str | None = "",
+    api_url: str | None = "",
+    broken: Exception | None = None,
+    toolbox: Toolbox | None = None,
+    greeted: Greeted | None = None,
 ) -> AsyncIterator[Session]:
     """A running server. Empty key and URL stand for good ones."""
-    host, toolbox = SandboxHost("a.test"), FakeToolbox()
+    host, fake = SandboxHost("a.test"), FakeToolbox()
     to_server, to_client = os.pipe(), os.pipe()
     async with serve(host) as url, lines_from(to_client[0]) as lines, asyncio.TaskGroup() as tasks:
         sink_context = sink_to(to_server[1])
-        client = Session(lines, await sink_context.__aenter__(), toolbox, host)
+        client = Session(lines, await sink_context.__aenter__(), fake, host)
 
         @asynccontextmanager
         async def backend() -> AsyncIterator[tuple[Store, HostHttp]]:
@@ -96,7 +103,8 @@ async def session(
                 backend=backend,
                 version="1.2.3",
                 stop=client.stop,
-                toolbox=toolbox,
+                toolbox=toolbox or fake,
+                greeted=greeted or Greeted(),
             )
             client.ended.set()
             os.close(to_client[1])
@@ -239,3 +247,10 @@ async def test_a_call_that_does_not_end_is_cancelled(monkeypatch: pytest.MonkeyP
         client.stop.set()
         await client.ended.wait()
         client.host.control.release()
+
+
+async def test_an_answer_that_was_given_is_not_given_again() -> None:
+    line = json.dumps(INITIALIZE).encode() + b"\n"
+    async with session(greeted=Greeted(line + b'{"jsonrpc": "2.0", "method": "notif', 0)) as client:
+        await client.say(b'ications/initialized"}', request("ping", id_=0))
+        assert await client.hear() == {"jsonrpc": "2.0", "id": 0, "result": {}}
