@@ -22,7 +22,7 @@ LogFormat = Literal["human", "json"]
 _STANDARD = frozenset(logging.LogRecord("", 0, "", 0, "", (), None).__dict__) | {"message", "asctime", "taskName"}
 """Attributes every log record has; whatever else is on one came in through ``extra``."""
 
-_QUIET: tuple[str, ...] = ("asyncio", "aiohttp.access", "uvicorn.access", "mcp", "arq.worker")
+_QUIET: tuple[str, ...] = ("asyncio", "aiohttp.access", "uvicorn.access", "uvicorn.error", "mcp", "arq.worker")
 """Libraries that tell at INFO what our own lines tell better; their warnings stay."""
 
 
