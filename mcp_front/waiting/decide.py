@@ -108,7 +108,7 @@ def decide(
     view: View, filters: Filters, *, settle_s: float, closing: bool = False, max_batch: int = MAX_BATCH
 ) -> Decision:
     """What to do now. ``closing``: the call ends, so whatever is there is returned."""
-    scan = _Scan(view, filters, settle_s=settle_s, closing=closing, max_batch=max_batch)
+    scan = _Scan(view, filters, settle_s=settle_s, max_batch=max_batch)
     scan.run()
     if scan.ask:
         return WaitUntil(progress=scan.progress(()), until_s=view.now_s, ask=tuple(scan.ask))
@@ -135,7 +135,7 @@ def cut(view: View, filters: Filters, *, settle_s: float, count: int) -> Return:
 class _Scan:
     """One pass over the entries."""
 
-    def __init__(self, view: View, filters: Filters, *, settle_s: float, closing: bool, max_batch: int) -> None:
+    def __init__(self, view: View, filters: Filters, *, settle_s: float, max_batch: int) -> None:
         self.opener: Arrival | None = None
         self.batch: list[Arrival] = []
         self.ask: list[Arrival] = []
@@ -147,7 +147,6 @@ class _Scan:
         self._view = view
         self._filters = filters
         self._settle_s = settle_s
-        self._closing = closing
         self._max_batch = max_batch
 
     def run(self) -> None:
@@ -211,7 +210,7 @@ class _Scan:
         return entry.arrived_at_s + ROOT_PATIENCE_S > self._view.now_s
 
     def _is_asked(self, entry: Arrival) -> bool:
-        return self._closing or entry.id in self._view.asked
+        return entry.id in self._view.asked
 
     def progress(self, batch: Collection[int]) -> Progress:
         """How far the position moves when the batch is returned."""

@@ -18,6 +18,7 @@ from mcp_front.caller import Caller
 from mcp_front.waiting.positions import Positions
 from mcp_front.waiting.request import Transport, WaitSettings
 from mcp_front.waiting.trouble import PASSING, retry_after_s
+from mcp_front.waiting.unrest import LOOK_BACK_S, Unrest, load_unrest, save_unrest
 
 IDLE_DESKS = 10_000
 """Desks kept without a wait, so that a caller that calls again at once is not reported active again. 1 kB each."""
@@ -49,6 +50,12 @@ class Desk:
     """One caller's shared state on one store. Times are the event loop's."""
 
     def __init__(self, caller: CallerKey, store: Store, members: Members, settings: WaitSettings, rng: random.Random):
+        self.epoch = ""
+        """The life of the caller's ledger, as last read."""
+        self.unrest: Unrest | None = None
+        """The last change of ledgers this process saw."""
+        self.unrest_is_stored = True
+        """Whether the other replicas can know of it."""
         self.trouble: FmsgError | None = None
         """Why the last look at the host failed; None after one that did not."""
         self._caller = caller
@@ -85,6 +92,32 @@ class Desk:
         self._wakes.remove(wake)
         if not self._wakes and self._look is not None:
             self._look.cancel()
+
+    def saw_epoch(self, epoch: str, *, now_s: float) -> None:
+        """The life of the ledger that was read from; another than before is a change. ``now_s``: POSIX seconds."""
+        if self.epoch and epoch != self.epoch:
+            self.changed(now_s=now_s)
+        self.epoch = epoch
+
+    def changed(self, *, now_s: float) -> None:
+        """The ledger began anew or lost its end, some time before ``now_s``."""
+        self.disturbed(Unrest(now_s - LOOK_BACK_S, now_s))
+
+    def disturbed(self, unrest: Unrest) -> None:
+        """There was a change of ledgers."""
+        self.unrest = unrest.joined(self.unrest)
+        self.unrest_is_stored = False
+
+    async def known_unrest(self) -> Unrest | None:
+        """The last change that any replica saw. Raises what the store raises."""
+        stored = await load_unrest(self._store.documents, self._caller)
+        return stored if self.unrest is None else self.unrest.joined(stored)
+
+    async def store_unrest(self) -> None:
+        """Tell the other replicas. Raises what the store raises."""
+        if self.unrest is not None and not self.unrest_is_stored:
+            await save_unrest(self._store.documents, self._caller, self.unrest)
+            self.unrest_is_stored = True
 
     async def activate(self, caller: Caller) -> None:
         """Say now and then that the caller is active and leave its token for the feed. Raises as the store does."""

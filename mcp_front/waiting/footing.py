@@ -17,6 +17,7 @@ from mcp_front.waiting.positions import Positions
 from mcp_front.waiting.request import Transport, WaitRequest, WaitSettings
 from mcp_front.waiting.threads import root_named_by
 from mcp_front.waiting.trouble import PASSING
+from mcp_front.waiting.unrest import Unrest
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,10 @@ class Stand:
 
 
 class Footing:
-    """Takes and changes the stand of one wait. ``wake`` is called when something may have changed."""
+    """Takes and changes the stand of one wait.
+
+    ``wake`` is called when something may have changed; ``clock`` is the wall clock.
+    """
 
     def __init__(
         self,
@@ -45,13 +49,16 @@ class Footing:
         request: WaitRequest,
         grounds: Grounds,
         settings: WaitSettings,
+        *,
         wake: Callable[[], None],
+        clock: Callable[[], float],
     ) -> None:
         self._caller = caller
         self._request = request
         self._grounds = grounds
         self._settings = settings
         self._wake = wake
+        self._clock = clock
         self._ground: Ground | None = None
         self._unlisten: Callable[[], None] | None = None
         self._positions: Positions | None = None
@@ -85,15 +92,37 @@ class Footing:
             self._caller.key,
             self._caller.address,
             seed_limit=self._settings.seed_limit,
+            unrest=self._unrest,
         )
         return had_one
+
+    def disturbed(self) -> None:
+        """The ledger is not the one it was."""
+        if self._ground is not None and not self._ground.emergency:
+            self._ground.desks.at(self._caller.key).changed(now_s=self._clock())
+
+    def saw_epoch(self, epoch: str) -> None:
+        """The ledger's life as it was read just now."""
+        if self._ground is not None and not self._ground.emergency:
+            self._ground.desks.at(self._caller.key).saw_epoch(epoch, now_s=self._clock())
+
+    async def _unrest(self, epoch: str) -> Unrest | None:
+        if self._ground is None:
+            return None
+        if self._ground.emergency:
+            return self._grounds.unrest()
+        self.saw_epoch(epoch)
+        return await self._ground.desks.at(self._caller.key).known_unrest()
 
     async def stand(self, *, elapsed: Callable[[], float]) -> Stand:
         """Mark the caller active, see how its feed does, resolve the filters. Raises as the host and the store do."""
         if self._ground is None or self._positions is None:
             raise RuntimeError("no store was chosen")
         store, desk = self._ground.store, self._ground.desks.at(self._caller.key)
-        if not self._ground.emergency:
+        if self._ground.emergency:
+            self._grounds.shared.desks.at(self._caller.key).disturbed(self._grounds.unrest())
+        else:
+            await desk.store_unrest()
             # Without a token now the feed goes on with the one it has, and the next step tries again.
             with suppress(*PASSING):
                 await desk.activate(self._caller)

@@ -53,6 +53,7 @@ class Held:
         grounds: Grounds,
         *,
         settings: WaitSettings,
+        clock: Callable[[], float],
         rng: random.Random,
         progress: Callable[[float], Awaitable[None]] | None,
         drain: asyncio.Event | None,
@@ -71,7 +72,7 @@ class Held:
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._deadline = self._began + max(request.timeout_s, 0.0)
-        self._footing = Footing(caller, request, grounds, settings, self.wake)
+        self._footing = Footing(caller, request, grounds, settings, wake=self.wake, clock=clock)
         self._stand: Stand | None = None
         self._pursuit: Pursuit | None = None
         self._refusal: Exception | None = None
@@ -125,7 +126,7 @@ class Held:
     async def _try(self, closing: bool) -> WaitOutcome | None:
         """One step, and what may go wrong with it."""
         now = self._loop.time()
-        limit = now + LAST_STEP_S if closing else max(self._deadline, self._began + FIRST_STEP_S)
+        limit = max(now + LAST_STEP_S if closing else self._deadline, self._began + FIRST_STEP_S)
         self._rung = False
         self._resume_at = self._window_ends_at = None
         if self._look_again_at is not None and self._look_again_at <= now:
@@ -188,6 +189,7 @@ class Held:
         found = await self._pursuit.pursue(
             elapsed_s=self._elapsed_s, closing=closing, given=self._keeper.given, marks=self._keeper.reads_marks
         )
+        self._footing.saw_epoch(self._pursuit.reader.epoch)
         self._trouble = stand.desk.trouble if stand.transport == "poll" else None
         self._plan(found)
         return found
@@ -208,7 +210,9 @@ class Held:
     def _begin_anew(self, cause: str) -> None:
         """The position has to be found anew: by its id, in whatever ledger there is now."""
         GAPS.labels(cause).inc()
-        self._keeper.leave(self._pursuit)
+        if cause in ("epoch", "shorter"):
+            self._footing.disturbed()
+        self._keeper.leave(self._pursuit, foreign=cause != "trimmed")
         self._pursuit = None
         self._moves += 1
         self._resume_at = self._loop.time() + (0.0 if self._moves <= MOVES_AT_ONCE else 1.0)
@@ -216,7 +220,7 @@ class Held:
     def _store_failed(self, error: LedgerUnavailable) -> None:
         self._trouble = error
         self._footing.store_failed()
-        self._keeper.leave(self._pursuit)
+        self._keeper.leave(self._pursuit, foreign=True)
         self._pursuit = None
         pause_s = self._settings.retry_store_s if self._request.subscription else 0.0
         self._resume_at = self._loop.time() + pause_s

@@ -6,12 +6,12 @@ import logging
 from typing import Protocol
 
 from ledger.port import LedgerError
-from mcp_front.waiting.bookmarks import save_bookmark
 from mcp_front.waiting.decide import Return
 from mcp_front.waiting.footing import Stand
 from mcp_front.waiting.positions import Position, Start
 from mcp_front.waiting.pursuit import Pursuit
 from mcp_front.waiting.subscriptions import Delivery
+from mcp_front.waiting.walks import Step, save_step
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +64,8 @@ class Keeper(Protocol):
         """Record how far a wait came that returns nothing: the position to name."""
         ...
 
-    def leave(self, pursuit: Pursuit | None) -> None:
-        """The position has to be found anew, by id alone: ledger and position do not fit together any more."""
+    def leave(self, pursuit: Pursuit | None, *, foreign: bool) -> None:
+        """The position has to be found anew, by id alone. ``foreign``: in another ledger than the one it is from."""
         ...
 
 
@@ -100,11 +100,9 @@ class PlainKeeper:
 
     async def keep(self, stand: Stand, pursuit: Pursuit, decision: Return) -> int:
         """See `Keeper`."""
-        reader = pursuit.reader
         count = decision.progress.count
-        position = reader.position_after(count)
-        over = tuple(entry.id for entry in reader.entries[count:] if entry.id in reader.start.over)
-        await note(stand, position, above=(*decision.above, *over))
+        position = pursuit.reader.position_after(count)
+        await note(stand, position, above=(*decision.above, *pursuit.reader.met_again_from(count)))
         return position.id
 
     def is_own(self, delivery: Delivery) -> bool:
@@ -120,17 +118,17 @@ class PlainKeeper:
         await note(stand, pursuit.position, above=())
         return pursuit.position.id
 
-    def leave(self, pursuit: Pursuit | None) -> None:
+    def leave(self, pursuit: Pursuit | None, *, foreign: bool) -> None:
         """See `Keeper`."""
         at = pursuit.position if pursuit else self._position
-        self._position = None if at is None else Position(at.id, bookmark=at.bookmark)
+        self._position = None if at is None else at.left(foreign=foreign)
 
 
 async def note(stand: Stand, position: Position, *, above: tuple[int, ...]) -> None:
     """Remember what was handed out. Without it messages may come twice and unmarked; none is lost, so it may fail."""
     try:
-        if position.bookmark is not None:
-            await save_bookmark(stand.documents, stand.caller, position.id, position.bookmark)
+        if position.epoch and not position.n and position.id:
+            await save_step(stand.documents, stand.caller, position.id, Step(position.epoch, position.offset))
         if position.n or above:
             await stand.ledger.note_returned(stand.caller, above=above, position=position.id if position.n else 0)
     except LedgerError as error:

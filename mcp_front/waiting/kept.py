@@ -45,15 +45,23 @@ class Kept:
         self._began_seq: int | None = None
 
     async def load(self) -> Subscription | None:
-        """The subscription as it is now. Raises `SubscriptionRefused` where it was deleted while the call was held."""
+        """The subscription as it is now. One that is gone stays in ``state``, as last seen."""
         stored = await self._documents.load(self._caller, KIND, self.name)
-        if not stored.version and self.state is not None:
-            raise SubscriptionRefused(
-                f"subscription: {self.name} was deleted while this call waited on it. Call again to make it anew."
-            )
         self._version = stored.version
-        self.state = decode(stored.data) if stored.version else None
+        if not stored.version:
+            return None
+        self.state = decode(stored.data)
         return self.state
+
+    async def restore(self) -> bool:
+        """Store what is gone as it was last seen; False where somebody was faster."""
+        return self.state is not None and await self.store(self.state)
+
+    def deleted(self) -> SubscriptionRefused:
+        """What to say where somebody deleted it while the call was held."""
+        return SubscriptionRefused(
+            f"subscription: {self.name} was deleted while this call waited on it. Call again to make it anew."
+        )
 
     async def check_room(self) -> None:
         """Refuse one subscription too many. Raises `SubscriptionRefused`."""

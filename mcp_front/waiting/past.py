@@ -1,19 +1,34 @@
-"""What the host lists after a position and the ledger does not hold: messages from before the ledger, or trimmed."""
+"""What the host lists after a position and the ledger does not hold: messages from before the ledger, or trimmed.
+
+They have one order, the same for every reader: by id, but a latecomer (`ledger.arrival.OutOfOrder`) where it was
+recorded. For what the ledger trimmed that is exactly the order of its offsets. So a position there is an id and nothing
+else, and a reader that goes on from one to the next always gets on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
+from fmsg.errors import Forbidden, NotFound
 from fmsg.message import Message
-from ledger.arrival import Arrival, CallerKey, LedgerState, Seen
-from ledger.catch_up import in_order, is_news, seen_from
+from ledger.arrival import Arrival, CallerKey, Latecomer, LedgerState, OutOfOrder, Seen
+from ledger.catch_up import catch_up, in_order, is_news, seen_from
 from ledger.port import Ledger
 from ledger.roots import Lineage, ThreadApi
-from mcp_front.waiting.bookmarks import MAX_MET, Bookmark
-from mcp_front.waiting.history import MARGIN, ReceivedList, look_around
+from mcp_front.waiting.history import MARGIN, ReceivedList, Surroundings, look_around
+
+MAX_LATE = 20
+"""Latecomers fetched by one call, a request each. Where there are more, the rest comes with the next call."""
+CONCURRENCY = 4
+"""Requests to the host at a time: enough to hide the latency, too few to be a burst."""
+
+Rank = tuple[int, int]
+"""Where a message stands among those the ledger does not hold: its id and 0, or for a latecomer the highest id recorded
+before it and its offset."""
 
 
 class WaitApi(ReceivedList, ThreadApi, Protocol):
@@ -31,109 +46,182 @@ class Moved(Exception):
         self.cause = cause
 
 
-class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages after a position that the ledger does not hold, as entries without an offset.
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """The position to go on from. ``offset``: where it once stood in the list.
 
-    First ``late`` (below the position, but available after it), then ``run`` (above it, ascending by id). ``complete``:
-    the ledger goes on after them; else there are more.
+    ``early_s``: also what has a lower id, is older than the ledger, and became available after this time.
     """
 
-    late: tuple[Arrival, ...]
-    run: tuple[Arrival, ...]
+    id: int
+    offset: int | None = None
+    early_s: float | None = None
+
+
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages after a position that the ledger does not hold, as entries without an offset, in the order to return.
+
+    First those that lie before the position in the one order but became available after it (``early``), then the rest.
+    ``complete``: the ledger goes on after them; else there are more.
+    """
+
+    entries: tuple[Arrival, ...]
+    early: frozenset[int]
+    beside: frozenset[int]
+    """Ids between those of ``early`` and the position: a reader that goes on from the former meets them."""
     complete: bool
-    base: Bookmark
-    offsets: dict[int, int]
+    offsets: Mapping[int, int]
+    """Where the messages stood in the list."""
     state: LedgerState
     calls: int
+    """Requests to the host it took."""
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing before the ledger."""
-        return self.complete and not self.late and not self.run
+        return self.complete and not self.entries
 
-    @property
-    def entries(self) -> tuple[Arrival, ...]:
-        """All of them in the order they are returned in."""
-        return self.late + self.run
-
-    def bookmark(self, message_id: int) -> Bookmark:
-        """What to remember when one of the messages is handed out as a position."""
-        late = [entry.id for entry in self.late]
-        if message_id in late:
-            met = self.base.met + tuple(late[: late.index(message_id) + 1])
-            return msgspec.structs.replace(self.base, met=met[-MAX_MET:])
-        at = next(index for index, entry in enumerate(self.run) if entry.id == message_id)
-        here = self.run[at]
-        passed = [entry.id for entry in (*self.late, *self.run[:at]) if entry.sent_at_s > here.sent_at_s]
-        met = tuple(sorted(id_ for id_ in {*self.base.met, *passed} if id_ < message_id))
-        return Bookmark(
-            here.id,
-            here.sent_at_s,
-            self.base.origin_id,
-            self.base.origin_at_s,
-            met[-MAX_MET:],
-            self.offsets.get(message_id),
-            self.state.epoch,
-            self.state.first_n,
-        )
+    def early_until(self, at_s: float) -> frozenset[int]:
+        """Those of ``early`` that became available no later than this."""
+        return frozenset(entry.id for entry in self.entries if entry.id in self.early and entry.sent_at_s <= at_s)
 
 
 async def read_past(
-    api: WaitApi, ledger: Ledger, caller: CallerKey, address: str, *, base: Bookmark, state: LedgerState
+    api: WaitApi, ledger: Ledger, caller: CallerKey, address: str, *, origin: Origin, state: LedgerState
 ) -> Past:
-    """What comes after ``base`` and is not in the ledger, oldest first, as far as a page or two of the list reach.
+    """What comes after ``origin`` and is not in the ledger, as far as a page or two of the list reach.
 
     ``state`` is the ledger's from before. Messages met on the way that the ledger should hold, since they arrived after
-    it began, are appended to it instead. Raises `Moved`, what the host and what the ledger raise.
+    it began, are recorded instead. Raises `Moved`, what the host and what the ledger raise.
     """
-    unchanged = (base.epoch, base.first_n) == (state.epoch, state.first_n)
-    from_id, hint, margin, calls = base.base_id, base.offset, 0 if unchanged else MARGIN, 0
+    sorter = _Sorter(api, ledger, caller, address, state)
+    order = await ledger.out_of_order(caller)
+    records = {one.id: one for one in order.latecomers}
+    rank = _rank(origin.id, records)
+    from_id, hint, margin, calls = rank[0], origin.offset, MARGIN if origin.early_s is not None else 0, 0
+    early: list[Seen] = []
+    beside: frozenset[int] = frozenset()
     while True:
         around = await look_around(api, from_id, hint=hint, margin=margin)
         calls += around.calls
-        newer = _seen(around.newer, address)
-        owed = [seen for seen in _seen(around.older, address) if margin and base.owes(seen.id, seen.sent_at_s)]
-        old, after = await _sort(ledger, caller, (*in_order(owed), *newer), state)
-        complete = around.top or around.newer[-1].id > after.baseline.newest_id
-        if old or complete:
+        newer = [seen for seen in await sorter.sort(sorter.seen(around.newer)) if seen.id not in records]
+        if margin:
+            early, beside = await _early(sorter, around, origin, records)
+        complete = around.top or around.newer[-1].id > sorter.after.baseline.newest_id
+        through_id = None if complete else around.newer[-1].id
+        owed = _owed(order, rank, state, through_id)
+        late = await _fetch(api, owed[:MAX_LATE], sorter)
+        if newer or early or late or complete:
             break
         # All of it is in the ledger (or drafts): what is not may still follow.
         from_id, hint, margin = around.newer[-1].id, around.offset - len(around.newer), 0
-    late = tuple(entry for entry in old if entry.id <= base.base_id)
+    rest = sorted((*newer, *late), key=lambda seen: _rank(seen.id, records))
+    if len(owed) > MAX_LATE and late:
+        complete = False
+        last = max(_rank(seen.id, records) for seen in late)
+        rest = [seen for seen in rest if _rank(seen.id, records) <= last]
     return Past(
-        late=late,
-        run=old[len(late) :],
+        entries=_rooted((*early, *rest)),
+        early=frozenset(seen.id for seen in early),
+        beside=beside,
         complete=complete,
-        base=base,
         offsets={message.id: around.offset - 1 - at for at, message in enumerate(around.newer)},
         state=state,
-        calls=calls,
+        calls=calls + len(late),
     )
 
 
-async def _sort(
-    ledger: Ledger, caller: CallerKey, listed: Sequence[Seen], state: LedgerState
-) -> tuple[tuple[Arrival, ...], LedgerState]:
-    """Those that the ledger neither holds nor should hold (that is appended), and the ledger's state afterwards."""
-    held = await ledger.locate(caller, [seen.id for seen in listed])
-    # Read after the places: what was trimmed in between is then below the baseline and no news.
-    after = await ledger.state(caller)
-    if after is None or after.epoch != state.epoch:
-        raise Moved("epoch")
-    missing = [seen for seen in listed if seen.id not in held]
-    news = [seen for seen in missing if is_news(seen, after.baseline)]
-    if news:
-        await ledger.append(caller, in_order(news), "poll")
-    return _rooted(seen for seen in missing if not is_news(seen, after.baseline)), after
+def _rank(message_id: int, records: Mapping[int, Latecomer]) -> Rank:
+    record = records.get(message_id)
+    return (message_id, 0) if record is None else (record.top_id, record.n)
 
 
-def _seen(messages: Iterable[Message], address: str) -> list[Seen]:
-    return [seen_from(message, address=address, root=0) for message in messages if not message.is_draft]
+def _owed(order: OutOfOrder, rank: Rank, state: LedgerState, through_id: int | None) -> list[Latecomer]:
+    """The trimmed latecomers behind a rank, as far as the highest id that was looked at."""
+    return [
+        one
+        for one in order.latecomers
+        if one.n < state.first_n and (one.top_id, one.n) > rank and (through_id is None or one.top_id <= through_id)
+    ]
 
 
-def _rooted(seen: Iterable[Seen]) -> tuple[Arrival, ...]:
+async def _early(
+    sorter: _Sorter, around: Surroundings, origin: Origin, records: Mapping[int, Latecomer]
+) -> tuple[list[Seen], frozenset[int]]:
+    """What lies below the origin and became available after it, and all that lies between."""
+    listed = [seen for seen in sorter.seen(around.older) if seen.id not in records and seen.id != origin.id]
+    # By id, too: a reader that goes on from one of them meets the others behind it.
+    older = sorted(await sorter.sort(listed), key=lambda seen: seen.id)
+    early = [seen for seen in older if origin.early_s is not None and seen.sent_at_s > origin.early_s]
+    if not early:
+        return [], frozenset()
+    wanted = {seen.id for seen in early}
+    return early, frozenset(
+        {origin.id, *(seen.id for seen in older if early[0].id < seen.id and seen.id not in wanted)}
+    )
+
+
+async def _fetch(api: WaitApi, owed: Sequence[Latecomer], sorter: _Sorter) -> list[Seen]:
+    """Latecomers, a request each: they are few, and lie anywhere in the list."""
+    found: list[Seen] = []
+    gate = asyncio.Semaphore(CONCURRENCY)
+
+    async def fetch(message_id: int) -> None:
+        async with gate:
+            try:
+                found.extend(sorter.seen([await api.message(message_id)]))
+            except (Forbidden, NotFound):
+                return  # taken from the caller since
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for one in owed:
+                group.create_task(fetch(one.id))
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return found
+
+
+class _Sorter:
+    """Tells messages that the ledger neither holds nor should hold from the others."""
+
+    def __init__(self, api: WaitApi, ledger: Ledger, caller: CallerKey, address: str, state: LedgerState) -> None:
+        self.after = state
+        """The ledger's state after the last comparison."""
+        self._api = api
+        self._ledger = ledger
+        self._caller = caller
+        self._address = address
+
+    def seen(self, messages: Iterable[Message]) -> list[Seen]:
+        """Listed messages as the ledger would keep them; drafts are none."""
+        return [seen_from(message, address=self._address, root=0) for message in messages if not message.is_draft]
+
+    async def sort(self, listed: Sequence[Seen]) -> list[Seen]:
+        """Those that the ledger neither holds nor should hold.
+
+        What it should hold is recorded with all that arrived with it: one alone might move the baseline past others.
+        """
+        missing = await self._missing(listed)
+        if any(is_news(seen, self.after.baseline) for seen in missing):
+            await catch_up(self._api, self._ledger, self._caller, self._address, source="poll")
+            missing = await self._missing(missing)
+        news = [seen for seen in missing if is_news(seen, self.after.baseline)]
+        if news:
+            await self._ledger.append(self._caller, in_order(news), "poll")
+        return [seen for seen in missing if not is_news(seen, self.after.baseline)]
+
+    async def _missing(self, listed: Sequence[Seen]) -> list[Seen]:
+        held = await self._ledger.locate(self._caller, [seen.id for seen in listed])
+        # Read after the places: what was trimmed in between is then below the baseline and no news.
+        after = await self._ledger.state(self._caller)
+        if after is None or after.epoch != self.after.epoch:
+            raise Moved("epoch")
+        self.after = after
+        return [seen for seen in listed if seen.id not in held]
+
+
+def _rooted(listed: Sequence[Seen]) -> tuple[Arrival, ...]:
     """As entries from before any ledger's time: their settle windows are long over."""
-    listed = list(seen)
     lineage = Lineage(listed)
     fields = Seen.__struct_fields__
     return tuple(

@@ -8,7 +8,7 @@ comes again: what has a higher id (it was given its id later) or became availabl
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import msgspec
 
@@ -18,9 +18,10 @@ from fmsg.message import Message
 from ledger.arrival import Arrival, CallerKey, LedgerState, Place
 from ledger.catch_up import CaughtUp, catch_up, is_news, seen_from
 from ledger.port import Documents, Ledger, NoLedger
-from mcp_front.waiting.bookmarks import Bookmark, load_bookmark
 from mcp_front.waiting.errors import UnknownPosition
-from mcp_front.waiting.past import Moved, Past, WaitApi, read_past
+from mcp_front.waiting.past import Moved, Origin, Past, WaitApi, read_past
+from mcp_front.waiting.unrest import LOOK_BACK_S, Unrest
+from mcp_front.waiting.walks import Step, load_step
 
 CHUNK = 200
 """Entries read at once when looking back."""
@@ -31,6 +32,10 @@ SKEW_S = 120.0
 """An entry recorded so long before a message was sent arrived before it, whatever the clocks say."""
 MARKS_S = 86_400.0
 """How long a handed-out position is remembered (`ledger.limits.LedgerLimits.returned_ttl_s`)."""
+AT_ONCE_S = 0.05
+"""A call that finds its place so soon after it began need not ask what is younger than it."""
+CLOCKS_S = 2.0
+"""How far the clocks of host and ledger are taken to differ, where only the ledger's is at hand."""
 END = 2**52
 """An offset no ledger reaches, exact in Lua's numbers."""
 
@@ -38,21 +43,29 @@ END = 2**52
 class Position(msgspec.Struct, frozen=True, array_like=True):
     """A place between arrivals, named by the message before it: 0 is before everything.
 
-    ``n`` and ``epoch`` say where that message stands in a ledger (0 and "" where not known), ``bookmark`` where in the
-    host's list, for one that lies before the ledger.
+    ``n`` and ``epoch`` say where that message stands in which ledger, as far as they are known. With an ``epoch`` but
+    no ``n`` it lies before what the ledger held, at ``offset`` of the host's list. ``foreign``: it is known to be from
+    another ledger than the present one, whatever that one handed out since.
     """
 
     id: int
     n: int = 0
     epoch: str = ""
-    bookmark: Bookmark | None = None
+    offset: int | None = None
+    foreign: bool = False
+
+    def left(self, *, foreign: bool) -> Position:
+        """The same by its id alone, to be found anew."""
+        if foreign or self.n or not self.epoch:
+            return Position(self.id, foreign=self.foreign or foreign)
+        return self
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Where a wait goes on reading: ``past`` first, where there is any, then the ledger's entries after ``after_n``.
 
-    ``over``: ids in the ledger that lie before the position although their offset is higher. ``doubtful``: ids that may
-    have been returned so long ago that nobody remembers. ``verify``: the entry at ``after_n`` must be ``position.id``.
+    ``over``: ids in the ledger that lie before the position although they are met again from here. ``doubtful``: ids
+    that may have been returned or not. ``verify``: the entry at ``after_n`` must be ``position.id``.
     """
 
     position: Position
@@ -76,13 +89,16 @@ class Positions:
         address: str,
         *,
         seed_limit: int,
+        unrest: Callable[[str], Awaitable[Unrest | None]] | None = None,
     ) -> None:
+        """``unrest`` is told the ledger's epoch and tells of a change of ledgers, if there was one."""
         self._api = api
         self._ledger = ledger
         self._documents = documents
         self._caller = caller
         self._address = address
         self._seed_limit = seed_limit
+        self._unrest = unrest
 
     async def look(self) -> CaughtUp:
         """Compare the host's list with the ledger now; begin the ledger where there is none."""
@@ -93,12 +109,16 @@ class Positions:
     async def now(self, caught_up: CaughtUp | None, *, elapsed_s: float) -> Start:
         """Behind the newest message there was when the call began, ``elapsed_s`` ago.
 
-        ``caught_up``: no feed keeps the ledger up to date, so the host was asked just now. What it listed may be
-        younger than the call; its times say so, to the second, and in doubt a message counts as younger.
+        ``caught_up``: no feed keeps the ledger up to date, so the host was asked just now. What was recorded since may
+        be younger than the call; its time says so, to the second, and in doubt a message counts as younger.
         """
-        tail = await self._ledger.read_back(self._caller, END, CHUNK if caught_up else 1)
+        at_once = caught_up is None and elapsed_s < AT_ONCE_S
+        tail = await self._ledger.read_back(self._caller, END, 1 if at_once else CHUNK)
         entries, state = tail.entries, tail.state
-        young = _younger(entries, caught_up, elapsed_s=elapsed_s) if caught_up else frozenset[int]()
+        young = frozenset[int]()
+        if not at_once:
+            host_time_s = caught_up.host_time_s if caught_up else None
+            young = _younger(entries, began_s=state.now_s - elapsed_s, elapsed_s=elapsed_s, host_time_s=host_time_s)
         first_young = next((at for at, entry in enumerate(entries) if entry.id in young), len(entries))
         behind = entries[first_young - 1] if first_young else None
         after_n = (entries[first_young].n if first_young < len(entries) else state.last_n + 1) - 1
@@ -111,20 +131,29 @@ class Positions:
 
     async def after(self, position: Position) -> Start:
         """Behind a position. Raises `UnknownPosition` for an id the caller neither received nor sent."""
-        if position.epoch:
+        if position.n and position.epoch:
             return Start(position=position, after_n=position.n, epoch=position.epoch)
         place = await self._place(position.id) if position.id else None
-        if place is not None and place.handed_out:
+        if place is not None and place.handed_out and not position.foreign:
             return Start(position=Position(position.id, place.n), after_n=place.n, verify=True)
         state = await self._state()
         if position.id == 0:
-            return await self._before_everything(state)
+            return await self._from_the_list(position, Origin(id=0), state)
         if place is not None:
             return await self._in_ledger(position.id, place.n, state)
-        bookmark = position.bookmark or await load_bookmark(self._documents, self._caller, position.id)
-        if bookmark is not None:
-            return await self._bookmarked(position.id, bookmark, state)
+        step = await self._step(position)
+        if step is not None and step.epoch == state.epoch:
+            walked = Position(position.id, 0, state.epoch, step.offset)
+            return await self._from_the_list(walked, Origin(id=position.id, offset=step.offset), state)
         return await self._unknown_to_ledger(position.id, state)
+
+    async def _step(self, position: Position) -> Step | None:
+        """What is known of a position that lies before what the ledger holds."""
+        if position.foreign:
+            return None
+        if position.epoch:
+            return Step(position.epoch, position.offset)
+        return await load_step(self._documents, self._caller, position.id)
 
     async def _state(self) -> LedgerState:
         return await self._ledger.state(self._caller) or (await self.look()).state
@@ -137,34 +166,35 @@ class Positions:
             places = await self._ledger.locate(self._caller, [message_id])
         return places.get(message_id)
 
-    async def _before_everything(self, state: LedgerState) -> Start:
-        return await self._from_the_list(Position(0), Bookmark(0, math.inf, 0, math.inf), state)
+    async def _from_the_list(
+        self, position: Position, origin: Origin, state: LedgerState, *, at_s: float = -math.inf
+    ) -> Start:
+        """What the list holds after ``origin``, then the whole ledger. ``at_s``: when the origin became available."""
+        past = await self._past(origin, state)
+        return Start(
+            position=position,
+            after_n=state.first_n - 1,
+            epoch=state.epoch,
+            past=past,
+            doubtful=past.early_until(at_s),
+        )
 
-    async def _from_the_list(self, position: Position, base: Bookmark, state: LedgerState) -> Start:
-        """What the list holds after ``base``, then the whole ledger."""
-        past = await self._past(base, state)
-        return Start(position=position, after_n=state.first_n - 1, epoch=state.epoch, past=past)
-
-    async def _bookmarked(self, message_id: int, bookmark: Bookmark, state: LedgerState) -> Start:
-        place = await self._place(bookmark.base_id) if bookmark.base_id != message_id else None
-        if place is None:
-            return await self._from_the_list(Position(message_id, bookmark=bookmark), bookmark, state)
-        start = await self._in_ledger(bookmark.base_id, place.n, state, base=bookmark)
-        return msgspec.structs.replace(start, position=Position(message_id, bookmark=bookmark))
-
-    async def _in_ledger(self, message_id: int, n: int, state: LedgerState, *, base: Bookmark | None = None) -> Start:
+    async def _in_ledger(self, message_id: int, n: int, state: LedgerState) -> Start:
         """The ledger holds the message but never handed it out: its offset is an estimate."""
         entry = await self._entry(message_id, n)
         before = await self._back(n, since_s=entry.sent_at_s - BACK_S)
-        doubtful = [one for one in before if _may_follow(one, entry.id, entry.sent_at_s)]
+        follows = {one.id for one in before if _may_follow(one, entry.id, entry.sent_at_s)}
+        unrest = await self._unrest_at(entry.sent_at_s, state)
+        again = _perhaps_returned(before, follows, entry, state, unrest)
+        doubtful = [one for one in before if one.id in follows or one.id in again]
         past = None
         if n <= state.seed_n:
-            here = base or Bookmark(entry.id, entry.sent_at_s, entry.id, entry.sent_at_s)
-            past = await self._past(here, state)
+            early_s = entry.sent_at_s - LOOK_BACK_S if unrest else entry.sent_at_s
+            past = await self._past(Origin(id=entry.id, early_s=early_s), state)
+            again |= past.early_until(entry.sent_at_s)
         after_n = doubtful[0].n - 1 if doubtful else n
-        forgotten = n > state.seed_n and entry.arrived_at_s + MARKS_S < state.now_s
-        follows = frozenset(one.id for one in doubtful)
-        over = frozenset(one.id for one in (*before, entry) if one.n > after_n and one.id not in follows)
+        met_from = state.first_n if past is not None and past.early else after_n + 1
+        over = frozenset(one.id for one in (*before, entry) if one.n >= met_from and one not in doubtful)
         settled = not doubtful and (past is None or past.is_empty)
         return Start(
             position=Position(entry.id, n, state.epoch) if settled else Position(entry.id),
@@ -172,8 +202,13 @@ class Positions:
             epoch=state.epoch,
             past=past,
             over=over,
-            doubtful=follows if forgotten else frozenset(),
+            doubtful=again,
         )
+
+    async def _unrest_at(self, at_s: float, state: LedgerState) -> Unrest | None:
+        """The change of ledgers that a position of this time may be from before, if there was one."""
+        unrest = await self._unrest(state.epoch) if self._unrest else None
+        return unrest if unrest is not None and unrest.since_s <= at_s <= unrest.until_s else None
 
     async def _unknown_to_ledger(self, message_id: int, state: LedgerState) -> Start:
         message = await self._fetch(message_id)
@@ -193,8 +228,8 @@ class Positions:
             if place is None:
                 raise Moved("trimmed")
             return await self._in_ledger(message_id, place.n, await self._state())
-        base = Bookmark(seen.id, seen.sent_at_s, seen.id, seen.sent_at_s)
-        return await self._from_the_list(Position(message_id), base, state)
+        origin = await self._origin(seen.id, seen.sent_at_s, state)
+        return await self._from_the_list(Position(message_id), origin, state, at_s=seen.sent_at_s)
 
     async def _fetch(self, message_id: int) -> Message:
         try:
@@ -218,7 +253,7 @@ class Positions:
         behind = next((one.id for one in back if one.n == after_n), None)
         past = None
         if message_id < state.baseline.newest_id or sent_at_s <= state.baseline.time_s:
-            past = await self._past(Bookmark(message_id, sent_at_s, message_id, sent_at_s), state)
+            past = await self._past(await self._origin(message_id, sent_at_s, state), state)
         settled = past is None or past.is_empty
         return Start(
             position=Position(behind, after_n, state.epoch) if settled and behind else Position(message_id),
@@ -236,8 +271,16 @@ class Positions:
         places = await self._ledger.locate(self._caller, [one.id for one in entries])
         return max((place.n for place in places.values() if place.handed_out), default=0)
 
-    async def _past(self, base: Bookmark, state: LedgerState) -> Past:
-        return await read_past(self._api, self._ledger, self._caller, self._address, base=base, state=state)
+    async def _origin(self, message_id: int, at_s: float, state: LedgerState) -> Origin:
+        """A message that the ledger does not hold, as where to go on from."""
+        began = (await self._ledger.out_of_order(self._caller)).began
+        if message_id > began.newest_id or at_s > began.time_s:
+            return Origin(id=message_id)  # recorded and trimmed: its place is exact
+        unrest = await self._unrest_at(at_s, state)
+        return Origin(id=message_id, early_s=at_s - LOOK_BACK_S if unrest else at_s)
+
+    async def _past(self, origin: Origin, state: LedgerState) -> Past:
+        return await read_past(self._api, self._ledger, self._caller, self._address, origin=origin, state=state)
 
     async def _entry(self, message_id: int, n: int) -> Arrival:
         entries = (await self._ledger.read(self._caller, n - 1, 1)).entries
@@ -264,22 +307,42 @@ def _may_follow(one: Arrival, message_id: int, at_s: float) -> bool:
     return one.id > message_id or one.sent_at_s > at_s
 
 
+def _perhaps_returned(
+    before: Sequence[Arrival], follows: Collection[int], entry: Arrival, state: LedgerState, unrest: Unrest | None
+) -> frozenset[int]:
+    """Which entries before a message come again, marked, since they may have been returned or not.
+
+    Those that may follow it, where it was handed out so long ago that nobody remembers; those that may have been
+    unknown when it was handed out in another ledger.
+    """
+    again = frozenset[int]()
+    if entry.n > state.seed_n and entry.arrived_at_s + MARKS_S < state.now_s:
+        again = frozenset(follows)
+    if unrest is None:
+        return again
+    since_s = entry.sent_at_s - LOOK_BACK_S
+    young = (one for one in before if max(one.sent_at_s, one.arrived_at_s) >= since_s)
+    return again.union(one.id for one in young if one.sent_at_s <= entry.sent_at_s)
+
+
 def _arrived_after(one: Arrival, message_id: int, sent_at_s: float, state: LedgerState) -> bool:
     recorded_in_time = one.n <= state.seed_n or one.arrived_at_s > sent_at_s - SKEW_S
     return recorded_in_time and _may_follow(one, message_id, sent_at_s)
 
 
-def _younger(entries: Sequence[Arrival], caught_up: CaughtUp, *, elapsed_s: float) -> frozenset[int]:
-    """Those of the newest entries that this very look found and that may be younger than the call."""
-    found = frozenset(id_ for id_, _ in caught_up.new)
-    host_time_s = caught_up.host_time_s
-    if host_time_s is None:
-        return frozenset()
-    earliest_s = math.floor(host_time_s) - elapsed_s
-    latest_s = host_time_s + 2.0
+def _younger(
+    entries: Sequence[Arrival], *, began_s: float, elapsed_s: float, host_time_s: float | None
+) -> frozenset[int]:
+    """Those of the newest entries that may be younger than the call, which began at ``began_s`` of the ledger's clock.
+
+    What was pushed since is. What looks at the host found since, or a ledger that began took over, is judged by the
+    time it carries. (A message that was long on its way and came in while the host was asked counts as older.)
+    """
+    earliest_s = began_s - CLOCKS_S if host_time_s is None else math.floor(host_time_s) - elapsed_s
+    latest_s = earliest_s + elapsed_s + 3.0
     return frozenset(
         entry.id
         for entry in entries
-        if (entry.source == "seed" if caught_up.began else entry.id in found)
-        and earliest_s < entry.sent_at_s <= latest_s
+        if (entry.source == "push" and entry.arrived_at_s >= began_s)
+        or ((entry.arrived_at_s >= began_s or entry.source == "seed") and earliest_s < entry.sent_at_s <= latest_s)
     )

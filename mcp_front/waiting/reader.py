@@ -105,7 +105,14 @@ class Reader:
         entry = self.entries[count - 1]
         if entry.n:
             return Position(entry.id, entry.n, self.epoch)
-        return Position(entry.id, bookmark=self.past.bookmark(entry.id) if self.past else None)
+        return Position(entry.id, 0, self.epoch, self.past.offsets.get(entry.id) if self.past else None)
+
+    def met_again_from(self, count: int) -> frozenset[int]:
+        """Ids that lie before the start and are met again from the position behind the first ``count`` entries."""
+        ids = frozenset(entry.id for entry in self.entries[count:] if entry.id in self.start.over)
+        if count and self.past is not None and self.entries[count - 1].id in self.past.early:
+            return ids | self.past.beside | self.start.over
+        return ids
 
     def advance(self, progress: Progress) -> tuple[Arrival, ...]:
         """Move the position; returns what it moved past."""

@@ -61,8 +61,11 @@ class SubscriptionKeeper:
         """See `Keeper`."""
         self.look_again_s = None
         state = await self._kept.load()
-        if state is None:
+        if state is None and self._kept.state is None:
             return await self._create(stand)
+        if state is None:
+            await self._restore(stand)
+            return None
         check_filters(self._kept.name, state, thread_root=stand.filters.thread_root, from_=stand.filters.from_)
         if not await self._kept.acknowledge(self._after_id):
             return None
@@ -89,11 +92,17 @@ class SubscriptionKeeper:
         await self._kept.acknowledge(self._after_id)
         return start
 
+    async def _restore(self, stand: Stand) -> None:
+        """It went while this call was held: with the whole store, or because somebody deleted it."""
+        ledger = await stand.ledger.state(stand.caller)
+        forgotten = ledger is None or ledger.epoch != self._frontier.epoch
+        if not (self._estranged or forgotten):
+            raise self._kept.deleted()
+        await self._kept.restore()
+
     async def _go_on(self, stand: Stand) -> Start:
         frontier = self._frontier
-        if self._estranged:
-            frontier = Position(frontier.id, bookmark=frontier.bookmark)
-        return await stand.positions.after(frontier)
+        return await stand.positions.after(frontier.left(foreign=True) if self._estranged else frontier)
 
     @property
     def _state(self) -> Subscription:
@@ -121,6 +130,7 @@ class SubscriptionKeeper:
             decision.batch,
             frontier=frontier,
             passed=frozenset(passed),
+            never_again=pursuit.reader.met_again_from(count),
             by=self._kept.call,
             now_s=self._clock(),
         )
@@ -139,11 +149,11 @@ class SubscriptionKeeper:
 
     async def close(self, stand: Stand, pursuit: Pursuit) -> int:
         """See `Keeper`."""
-        if pursuit.position != self._frontier and pursuit.passed:
+        if pursuit.position != self._frontier:
             new = advance(self._state, pursuit.position, frozenset(pursuit.passed), now_s=self._clock())
             await self._kept.store(new)
         return harmless_after_id(self._state, self._after_id)
 
-    def leave(self, pursuit: Pursuit | None) -> None:
+    def leave(self, pursuit: Pursuit | None, *, foreign: bool) -> None:
         """See `Keeper`."""
         self._estranged = True

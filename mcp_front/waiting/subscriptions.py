@@ -217,9 +217,15 @@ def deliver(
     passed: frozenset[int],
     by: str,
     now_s: float,
+    never_again: frozenset[int] = frozenset(),
 ) -> Subscription:
-    """A new batch is given; ``passed`` are the ids the frontier moved past, those of the batch among them or not."""
-    given = msgspec.structs.replace(state, above=(*state.above, *(entry.id for entry in batch))[-MAX_ABOVE:])
+    """A new batch is given.
+
+    ``passed`` are the ids the frontier moved past, those of the batch among them or not; ``never_again`` ids behind it
+    that are not to be given.
+    """
+    above = (*state.above, *(entry.id for entry in batch), *never_again)
+    given = msgspec.structs.replace(state, above=above[-MAX_ABOVE:])
     seq = state.seq + 1
     delivery = Delivery(seq, by, frontier.id, now_s, tuple(_piece(entry) for entry in batch))
     return msgspec.structs.replace(

@@ -78,6 +78,7 @@ class Waiting:
             self._keeper(caller, request),
             self._grounds,
             settings=self.settings,
+            clock=self._clock,
             rng=self._rng,
             progress=progress,
             drain=drain,

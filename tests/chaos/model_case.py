@@ -10,7 +10,6 @@ BUSY_S = 60.0
 """Events happen so long; then everything is mended."""
 
 ALL_FAULTS = frozenset({"feed", "store", "host", "front", "clock", "bells", "flush", "lost"})
-TRIM_FAULTS = frozenset({"front", "clock", "bells"})
 
 
 class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,20 +72,19 @@ class _Maker:
         self._rng = rng
         self._next_id = 1
         self._ops: list[Op] = []
-        self._steady = False
-        self._filters: dict[str, tuple[str | None, int | None]] = {}
+        self._prompt = False
+        self._subscribed: dict[str, tuple[str, str | None]] = {}
         self._sent: list[int] = []
         self._threads: list[int] = []
 
     def make(self) -> Case:
         rng = self._rng
+        max_entries = rng.choice((1000, 1000, 30, 8))
+        # A push that comes when its message was trimmed already is recorded as new: a thousand entries later in earnest.
+        self._prompt = max_entries < 64
         for ago_s in sorted((rng.uniform(1.0, 400.0) for _ in range(rng.choice((0, 0, 3, 10, 30)))), reverse=True):
             self._message(-ago_s)
-        max_entries = rng.choice((1000, 1000, 30, 8))
-        # What is learned out of order and trimmed before anybody read on is beyond what a list by id can tell.
-        self._steady = max_entries < 1000
-        possible = TRIM_FAULTS if self._steady else ALL_FAULTS
-        faults = rng.sample(sorted(possible), rng.choice((0, 0, 1, 1, 2, 3)))
+        faults = rng.sample(sorted(ALL_FAULTS), rng.choice((0, 0, 1, 1, 2, 3)))
         at_s = 0.0
         pace_s = rng.choice((0.4, 2.0, 6.0))
         while (at_s := at_s + rng.expovariate(1.0 / pace_s)) < BUSY_S and len(self._ops) < 60:
@@ -99,7 +97,7 @@ class _Maker:
             ops=tuple(_renamed(op, new_ids) for op in sorted(self._ops, key=lambda op: op.at_s)),
             consumers=tuple(msgspec.structs.replace(one, thread_of=new_ids.get(one.thread_of)) for one in consumers),
             max_entries=max_entries,
-            seed_limit=rng.choice((64, 64, 5)),
+            seed_limit=rng.choice((64, 64, 5)) if max_entries > 64 else 5,
             live=rng.random() < 0.75,
             cold=rng.random() < 0.4,
             latency_s=rng.choice((0.0, 0.0, 0.05, 0.4)),
@@ -135,10 +133,10 @@ class _Maker:
                 pid=pid,
                 sender=rng.choices(("ann", "ben", "me"), (6, 3, 1))[0],
                 flavor=flavor,
-                late_s=0.0 if self._steady else rng.choice((0.0, 0.0, 0.0, 5.0, 300.0)),
-                delay_s=0.05 if self._steady else rng.choice((0.0, 0.05, 0.3, 1.5)),
+                late_s=rng.choice((0.0, 0.0, 0.0, 5.0, 300.0)),
+                delay_s=0.05 if self._prompt else rng.choice((0.0, 0.05, 0.3, 1.5)),
                 lost=may_be_lost and rng.random() < 0.3,
-                twice=rng.random() < 0.1,
+                twice=rng.random() < 0.1 and not self._prompt,
             )
         )
         if flavor == "normal":
@@ -146,8 +144,7 @@ class _Maker:
 
     def _event(self, at_s: float, may_be_lost: bool) -> None:
         rng = self._rng
-        odd = 0 if self._steady else 2
-        kind = rng.choices(("message", "draft", "add", "own", "burst"), (14, odd, odd, 2, 1))[0]
+        kind = rng.choices(("message", "draft", "add", "own", "burst"), (14, 2, 2, 2, 1))[0]
         if kind == "message":
             self._message(at_s, may_be_lost=may_be_lost)
         elif kind == "burst":
@@ -197,8 +194,10 @@ class _Maker:
             from_ = rng.choice((None, "ann", "ben"))
             thread_of = rng.choice(self._threads[:5]) if self._threads and rng.random() < 0.5 else None
         if subscription is not None:
-            # The filters of a subscription are the same for all its consumers, whenever they come.
-            from_, thread_of = self._filters.setdefault(subscription, (from_, None))
+            # Filters and start of a subscription are the same for all its consumers, whoever comes first.
+            start = start if start in ("now", "zero") else "now"
+            start, from_ = self._subscribed.setdefault(subscription, (start, from_))
+            thread_of = None
         return Consumer(
             at_s=rng.choice((0.0, 0.0, rng.uniform(0.0, 30.0))),
             start=start,

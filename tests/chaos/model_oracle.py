@@ -11,6 +11,7 @@ from ledger.arrival import Arrival
 from ledger.port import LedgerError
 from mcp_front.waiting.decide import CUT_BY_TIME
 from mcp_front.waiting.errors import WaitError
+from mcp_front.waiting.held import STORE_AWAY
 from mcp_front.waiting.request import WaitOutcome, WaitRequest
 from tests.chaos.model_case import BUSY_S, Case, Consumer
 from tests.chaos.model_world import ADDRESSES, ModelWorld
@@ -130,7 +131,7 @@ class Agent:
         """What of the thread arrived within the window of the first comes with it, as far as it is in the ledger."""
         if not outcome.ids or outcome.redelivered or not outcome.ids[0].n or self.spec.subscription:
             return
-        if self._world.store.down or self._world.store.lossy or CUT_BY_TIME in outcome.notes:
+        if self._world.store.down or self._world.store.lossy or {CUT_BY_TIME, STORE_AWAY} & set(outcome.notes):
             return
         opener = outcome.ids[0]
         try:
@@ -139,7 +140,7 @@ class Agent:
             return
         if not book.entries or book.entries[0] != opener:
             return
-        got = {entry.id for entry in outcome.ids}
+        got = {entry.id for entry in outcome.ids} | set(self.received)
         for entry in book.entries:
             together = entry.root == opener.root != 0 and entry.arrived_at_s <= opener.arrived_at_s + request.settle_s
             if together and self.wants(entry.id) and entry.id not in got:
@@ -166,6 +167,10 @@ class Agent:
             since_s = float("-inf")
         else:
             since_s = world.available.get(self.began_with, world.sent.get(self.began_with, float("inf")))
+            if len(world.case.consumers) > 1:
+                # Another agent may have been handed this very id as a position: then the recorded order counts, and
+                # what the host had when this agent saw the id may lie before it.
+                since_s = max(since_s, self.spec.at_s)
         return [id_ for id_, at_s in world.available.items() if at_s > since_s + self._blind_s(id_) and self.wants(id_)]
 
     def _blind_s(self, message_id: int) -> float:

@@ -55,23 +55,23 @@ class FaultyStore:
 
     @property
     def ledger(self) -> Any:
-        return _Faulty(self, self._ledger)
+        return _Faulty(self, "_ledger")
 
     @property
     def activations(self) -> Any:
-        return _Faulty(self, self._activations)
+        return _Faulty(self, "_activations")
 
     @property
     def fleet(self) -> Any:
-        return _Faulty(self, self._fleet)
+        return _Faulty(self, "_fleet")
 
     @property
     def documents(self) -> Any:
-        return _Faulty(self, self._documents)
+        return _Faulty(self, "_documents")
 
     @property
     def chores(self) -> Any:
-        return _Faulty(self, self._chores)
+        return _Faulty(self, "_chores")
 
     @property
     def doorbell(self) -> FaultyStore:
@@ -97,12 +97,14 @@ class FaultyStore:
 
 
 class _Faulty:
-    def __init__(self, store: FaultyStore, part: object) -> None:
+    """A part of the store as it is at the moment of each call."""
+
+    def __init__(self, store: FaultyStore, part: str) -> None:
         self._store = store
         self._part = part
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._part, name)
+        found = getattr(getattr(self._store, self._part), name)
         if not inspect.iscoroutinefunction(found):
             return found
         return lambda *args, **kwargs: self._store.pass_(lambda: found(*args, **kwargs))

@@ -1,0 +1,55 @@
+"""Whether positions may be older than the ledger that has to find them again.
+
+A message whose event was lost is recorded up to a minute or so late, by comparison with the host's list. If within that
+time the ledger begins anew, or an emergency ledger steps in, the message stands before positions that were handed out
+without it. So after such a change, what became available shortly before a position of that time is returned once more,
+marked as possibly returned. That there was a change is remembered here; a ledger that merely begins, for a caller
+nobody knew, is none.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ledger.arrival import CallerKey
+from ledger.port import Documents
+
+KIND = "unrest"
+NAME = "last"
+LOOK_BACK_S = 120.0
+"""How late a lost event is found at most while feeds work: they compare about every minute, with jitter and a retry."""
+TTL_S = 7 * 86_400.0
+"""Agents that stay away longer after a change are not told of it. A doubtful message of that minute is then lost to
+those of them that had just been handed a later one."""
+
+
+class Unrest(msgspec.Struct, frozen=True, array_like=True):
+    """A change of ledgers: positions handed out from ``since_s`` to ``until_s`` (POSIX) may lack messages."""
+
+    since_s: float
+    until_s: float
+
+    def joined(self, other: Unrest | None) -> Unrest:
+        """Both as one, or the later where they lie apart."""
+        if other is None:
+            return self
+        earlier, later = sorted((self, other), key=lambda unrest: unrest.until_s)
+        if earlier.until_s < later.since_s:
+            return later
+        return Unrest(min(self.since_s, other.since_s), later.until_s)
+
+
+async def load_unrest(documents: Documents, caller: CallerKey) -> Unrest | None:
+    """The last change; None where nothing happened."""
+    data = (await documents.load(caller, KIND, NAME)).data
+    try:
+        return msgspec.msgpack.decode(data, type=Unrest) if data else None
+    except msgspec.DecodeError:
+        return None  # written by another version
+
+
+async def save_unrest(documents: Documents, caller: CallerKey, unrest: Unrest) -> None:
+    """Remember a change, for the other replicas, too."""
+    stored = await documents.load(caller, KIND, NAME)
+    data = msgspec.msgpack.encode(unrest)
+    await documents.store(caller, KIND, NAME, data, expected=stored.version, ttl_s=TTL_S)
