@@ -78,5 +78,10 @@ class Reporter:
         except LedgerError:
             self.changed(caller)
             return False
+        except Exception:
+            # One report that cannot be written must not end a daemon that holds thousands of sockets.
+            log.exception("a feed could not be reported", extra={"action": "report_failed", "caller": caller})
+            self.changed(caller)
+            return False
         holding.said_live = report.live
         return True

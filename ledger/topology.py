@@ -20,6 +20,7 @@ from typing import Any, Literal, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
+import redis.exceptions as faults
 from redis.asyncio import (
     Connection,
     ConnectionPool,
@@ -281,7 +282,11 @@ class ClusterTopology(Topology):
         """Send a command to the node that holds its keys."""
         # redis-py drops every node that failed from those it starts with, and after an outage of all has none left.
         self._cluster.nodes_manager.startup_nodes.update(self._seeds)
-        return await self._cluster.execute_command(*args, **options)
+        try:
+            return await self._cluster.execute_command(*args, **options)
+        except (AttributeError, RuntimeError) as error:
+            # Where one command finds its node dead, redis-py closes that node's connections under all the others.
+            raise faults.ConnectionError(f"the connection was closed under the command ({error})") from error
 
     @asynccontextmanager
     async def pubsub(self) -> AsyncIterator[PubSub]:

@@ -40,6 +40,7 @@ class Desk:
         self.now_s = 1000.0
         self.written: list[tuple[CallerKey, str]] = []
         self.failures = 0
+        self.failure: Exception = LedgerUnavailable("not now")
         self.holdings: dict[CallerKey, Holding] = {}
         self.activations = MemoryActivations(ttl_s=1e6, clock=self.clock)
         report = self.activations.report
@@ -47,7 +48,7 @@ class Desk:
         async def noting(caller: CallerKey, said: FeedReport) -> None:
             if self.failures:
                 self.failures -= 1
-                raise LedgerUnavailable("not now")
+                raise self.failure
             self.written.append((caller, said.state))
             await report(caller, said)
 
@@ -153,3 +154,13 @@ async def test_what_the_store_did_not_take_is_said_again(desk: Desk) -> None:
     desk.failures = 3
     desk.put(ALICE, State.LIVE)
     await desk.bell.until(lambda: desk.written == [(ALICE, "live")])
+
+
+async def test_what_the_store_failed_at_for_a_reason_nobody_thought_of_is_said_again(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.failures = 3
+    desk.failure = AttributeError("'NoneType' object has no attribute 'writelines'")
+    desk.put(ALICE, State.LIVE)
+    await desk.bell.until(lambda: desk.written == [(ALICE, "live")])
+    assert [record.message for record in caplog.records] == ["a feed could not be reported"] * 3

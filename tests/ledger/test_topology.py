@@ -250,6 +250,27 @@ async def test_a_cluster_spreads_callers_and_survives_its_nodes(program: Path) -
             assert [key for node in nodes for key in keys_without_ttl(node)] == []
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        AttributeError("'NoneType' object has no attribute 'writelines'"),
+        RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_a_connection_that_redis_py_closes_under_a_command_is_a_lost_connection(error: Exception) -> None:
+    """One command finds its node dead, and redis-py closes what the others are using."""
+    topology = ClusterTopology(parse_url("redis+cluster://127.0.0.1:1"), prefix="fmsg")
+
+    async def closed_under_it(*_: object) -> None:
+        raise error
+
+    topology._cluster.execute_command = closed_under_it
+    with pytest.raises(LedgerUnavailable, match="closed under the command"):
+        await Scripts(topology.commands).command("PING", idempotent=True)
+    await topology.aclose()
+
+
 async def test_a_redis_that_is_not_there_is_said() -> None:
     topology = connect(f"redis://127.0.0.1:{free_port()}")
     with pytest.raises(LedgerUnavailable, match="ConnectionError"):
