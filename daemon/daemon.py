@@ -197,7 +197,7 @@ class Daemon:
     def _fleet_changed(self) -> None:
         present = self._heart.present(self._heart.members)
         log.info("the fleet changed", extra={"action": "fleet_changed", "members": len(present)})
-        self._ctx.connect_rate.set_rate(self._settings.connects_per_s / max(1, len(self._heart.members)))
+        self._ctx.connect_rate.set_rate(self._settings.connects_per_s / max(1, len(present)))
         self._replan.set()
 
     async def _scan(self) -> None:
