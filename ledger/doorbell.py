@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import redis.exceptions as faults
@@ -33,6 +33,9 @@ again: a half-open connection looks exactly like one on which nothing happens.""
 FIRST_DELAY_S = 0.1
 MAX_DELAY_S = 5.0
 """Full-jitter backoff between reconnects. Short: everybody polls meanwhile, and one connection is no burden."""
+
+CANCEL_AGAIN_S = 0.2
+"""How long the reader has to end after it was cancelled before it is cancelled again."""
 
 Heard = Callable[[str], None]
 """Called with the text of each message of a channel, and with the empty string after a reconnect."""
@@ -75,9 +78,12 @@ class RedisDoorbell:
         try:
             yield
         finally:
-            reader.cancel()
-            with suppress(asyncio.CancelledError):
-                await reader
+            ended = False
+            while not ended:
+                # More than once: `asyncio.wait_for`, which redis-py uses to send, can lose a cancellation that meets
+                # the end of what it waits for.
+                reader.cancel()
+                ended = bool((await asyncio.wait({reader}, timeout=CANCEL_AGAIN_S))[0])
             self.connected.clear()
 
     async def _run(self) -> None:

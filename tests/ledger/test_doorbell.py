@@ -226,3 +226,27 @@ async def test_an_unforeseen_fault_does_not_end_the_reader(caplog: pytest.LogCap
             await ear.next()
     assert topology.faults == []
     await topology.aclose()
+
+
+async def test_a_cancellation_that_gets_lost_does_not_keep_the_reader_alive() -> None:
+    """What `asyncio.wait_for` does to a cancellation that meets the end of what it waits for."""
+    entered = asyncio.Event()
+    lost = 0
+
+    class Deaf(FakeTopology):
+        @asynccontextmanager
+        async def pubsub(self) -> AsyncIterator[Any]:
+            nonlocal lost
+            entered.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                lost += 1
+            await asyncio.Event().wait()
+            yield
+
+    topology = Deaf()
+    async with bell(topology).running():
+        await entered.wait()
+    assert lost == 1
+    await topology.aclose()
