@@ -81,6 +81,7 @@ class Held:
         self._moves = 0
         self._wake_up: asyncio.Future[None] | None = None
         self._rung = False
+        self._backs_off = False
         self._read_at = self._began
         self._reread_at = self._began
         self._resume_at: float | None = None
@@ -127,7 +128,7 @@ class Held:
         """One step, and what may go wrong with it."""
         now = self._loop.time()
         limit = max(now + LAST_STEP_S if closing else self._deadline, self._began + FIRST_STEP_S)
-        self._rung = False
+        self._rung = self._backs_off = False
         self._resume_at = self._window_ends_at = None
         if self._look_again_at is not None and self._look_again_at <= now:
             self._pursuit = None
@@ -148,6 +149,7 @@ class Held:
             self._failures += 1
             delay_s = retry_after_s(error, self._failures, longest_s=self._settings.poll_max_s, rng=self._rng)
             self._resume_at = self._loop.time() + delay_s
+            self._backs_off = True
         else:
             self._moves = self._failures = 0
             return outcome
@@ -292,12 +294,12 @@ class Held:
         return tuple(notes)
 
     async def _sleep(self) -> None:
-        """Until a bell rings or something is due."""
+        """Until a bell rings or something is due. A host in trouble is left alone, whatever rings."""
         window = self._window_ends_at
-        if self._rung and window is None:
+        if self._rung and window is None and not self._backs_off:
             return
         at = self._next_at()
-        deaf = False
+        deaf = self._backs_off
         if self._rung and window is not None:
             deaf = True
             at = min(at, self._read_at + COALESCE_S)
@@ -316,7 +318,7 @@ class Held:
 
     def _next_at(self) -> float:
         times = [self._deadline]
-        if self._pursuit is not None:
+        if self._pursuit is not None and not self._backs_off:
             times.append(self._reread_at)
             if self._stand is not None and self._stand.transport == "poll":
                 times.append(self._stand.desk.next_look_at)

@@ -140,7 +140,7 @@ class Positions:
         if position.id == 0:
             return await self._from_the_list(position, Origin(id=0), state)
         if place is not None:
-            return await self._in_ledger(position.id, place.n, state)
+            return await self._in_ledger(position.id, place.n)
         step = await self._step(position)
         if step is not None and step.epoch == state.epoch:
             walked = Position(position.id, 0, state.epoch, step.offset)
@@ -179,10 +179,10 @@ class Positions:
             doubtful=past.early_until(at_s),
         )
 
-    async def _in_ledger(self, message_id: int, n: int, state: LedgerState) -> Start:
+    async def _in_ledger(self, message_id: int, n: int) -> Start:
         """The ledger holds the message but never handed it out: its offset is an estimate."""
         entry = await self._entry(message_id, n)
-        before = await self._back(n, since_s=entry.sent_at_s - BACK_S)
+        before, state = await self._back(n, since_s=entry.sent_at_s - BACK_S)
         follows = {one.id for one in before if _may_follow(one, entry.id, entry.sent_at_s)}
         unrest = await self._unrest_at(entry.sent_at_s, state)
         again = _perhaps_returned(before, follows, entry, state, unrest)
@@ -218,7 +218,7 @@ class Positions:
                 "Pass the after_id of the last result, or leave it out to wait from now on."
             )
         if same_address(message.from_, self._address):
-            return await self._after_sending(message_id, message.time, state)
+            return await self._after_sending(message_id, message.time)
         seen = seen_from(message, address=self._address, root=0)
         if is_news(seen, state.baseline):
             # It arrived, and the ledger has not heard of it: neither of what came with it.
@@ -227,7 +227,7 @@ class Positions:
             place = await self._place(message_id)
             if place is None:
                 raise Moved("trimmed")
-            return await self._in_ledger(message_id, place.n, await self._state())
+            return await self._in_ledger(message_id, place.n)
         origin = await self._origin(seen.id, seen.sent_at_s, state)
         return await self._from_the_list(Position(message_id), origin, state, at_s=seen.sent_at_s)
 
@@ -241,9 +241,9 @@ class Positions:
                 "everything from the beginning."
             ) from error
 
-    async def _after_sending(self, message_id: int, sent_at_s: float, state: LedgerState) -> Start:
+    async def _after_sending(self, message_id: int, sent_at_s: float) -> Start:
         """Behind one of the caller's own messages: what arrived after it was sent, in doubt earlier."""
-        back = await self._back(END, since_s=sent_at_s - BACK_S)
+        back, state = await self._back(END, since_s=sent_at_s - BACK_S)
         follows = [one for one in back if _arrived_after(one, message_id, sent_at_s, state)]
         rest = [one for one in back if one.arrived_at_s > sent_at_s or one in follows]
         handed_out_n = await self._handed_out_n(rest)
@@ -288,17 +288,20 @@ class Positions:
             raise Moved("epoch")
         return entries[0]
 
-    async def _back(self, before_n: int, *, since_s: float) -> list[Arrival]:
-        """Entries before an offset, ascending, back to those recorded before ``since_s``; seeds always."""
+    async def _back(self, before_n: int, *, since_s: float) -> tuple[list[Arrival], LedgerState]:
+        """Entries before an offset, ascending, back to those recorded before ``since_s``; seeds always.
+
+        And the ledger as it was when the earliest were read: what is not among them may be trimmed by then.
+        """
         found: list[Arrival] = []
         while True:
             slice_ = await self._ledger.read_back(self._caller, before_n, CHUNK)
             found = [*slice_.entries, *found]
             if len(slice_.entries) < CHUNK:
-                return found
+                return found, slice_.state
             oldest = slice_.entries[0]
             if oldest.n > slice_.state.seed_n and oldest.arrived_at_s < since_s:
-                return found
+                return found, slice_.state
             before_n = oldest.n
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fmsg.reference import format_reference
 from mcp_front.waiting.decide import Return
 from mcp_front.waiting.footing import Stand
-from mcp_front.waiting.keeper import find_now, note
+from mcp_front.waiting.keeper import find_now
 from mcp_front.waiting.kept import Kept
 from mcp_front.waiting.positions import Position, Start
 from mcp_front.waiting.pursuit import Pursuit
@@ -136,7 +136,6 @@ class SubscriptionKeeper:
         )
         if not await self._kept.store(new):
             return None
-        await note(stand, frontier, above=())
         return frontier.id
 
     def is_own(self, delivery: Delivery) -> bool:

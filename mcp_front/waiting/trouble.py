@@ -18,10 +18,13 @@ PASSING = (CredentialMissing, HostFailed, HostMisbehaved, HostUnreachable, Throt
 FIRST_DELAY_S = 1.0
 """After the first failure: a connection that was cut is back by then."""
 
+MAX_DOUBLINGS = 10
+"""A bound on the arithmetic; the longest delay is reached long before."""
+
 
 def retry_after_s(error: FmsgError, failures: int, *, longest_s: float, rng: random.Random) -> float:
     """How long to leave the host alone after so many failures in a row: doubling, with full jitter above half of it."""
-    delay_s = min(FIRST_DELAY_S * 2.0 ** max(failures - 1, 0), longest_s)
+    delay_s = min(FIRST_DELAY_S * 2.0 ** min(max(failures - 1, 0), MAX_DOUBLINGS), longest_s)
     delay_s *= rng.uniform(0.5, 1.0)
     if isinstance(error, Throttled) and error.retry_after_s is not None:
         return max(delay_s, error.retry_after_s)

@@ -48,9 +48,10 @@ class Waiting:
         self._clock = clock
         self._rng = rng or random.Random()
         self._grounds = Grounds(store, self.settings, clock=clock, rng=self._rng)
-        self._held: set[Held] = set()
+        self._held: dict[Held, None] = {}
+        """In the order they came; a dict, since a set would wake them in another order in every process."""
         self._pulse: asyncio.Task[None] | None = None
-        self._drains: dict[asyncio.Event, tuple[asyncio.Task[None], set[Held]]] = {}
+        self._drains: dict[asyncio.Event, tuple[asyncio.Task[None], dict[Held, None]]] = {}
 
     @property
     def held(self) -> int:
@@ -115,7 +116,7 @@ class Waiting:
         return SubscriptionKeeper(kept, request.after_id, clock=self._clock)
 
     def _enter(self, held: Held, drain: asyncio.Event | None) -> None:
-        self._held.add(held)
+        self._held[held] = None
         WAITS_HELD.inc()
         loop = asyncio.get_running_loop()
         if self._pulse is None:
@@ -124,16 +125,16 @@ class Waiting:
         if drain is not None:
             if drain not in self._drains:
                 # Ended by `_leave` of the last call that was given this event.
-                self._drains[drain] = (loop.create_task(self._watch_drain(drain)), set())
-            self._drains[drain][1].add(held)
+                self._drains[drain] = (loop.create_task(self._watch_drain(drain)), {})
+            self._drains[drain][1][held] = None
 
     def _leave(self, held: Held, drain: asyncio.Event | None) -> None:
         held.release()
-        self._held.discard(held)
+        del self._held[held]
         WAITS_HELD.dec()
         if drain is not None:
             task, waiting = self._drains[drain]
-            waiting.discard(held)
+            del waiting[held]
             if not waiting:
                 task.cancel()
                 del self._drains[drain]

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from fmsg.errors import FmsgError, HostUnreachable
 from fmsg.message import Message
-from ledger.arrival import CallerKey
+from ledger.arrival import CallerKey, Source
 from ledger.catch_up import catch_up, seen_from
 from ledger.limits import LedgerLimits
 from ledger.memory import MemoryDoorbell, MemoryLedger
@@ -139,8 +139,19 @@ class Feed:
 
     async def look_everywhere(self) -> None:
         """Compare the whole list."""
+        await self._catch_up("backfill", min_pages=9)
+
+    async def _catch_up(self, source: Source, *, min_pages: int = 1) -> None:
         world = self._world
-        await catch_up(world.caller.api, world.store.ledger, world.caller.key, ME, source="backfill", min_pages=9)
+        await catch_up(
+            world.caller.api,
+            world.store.ledger,
+            world.caller.key,
+            ME,
+            source=source,
+            min_pages=min_pages,
+            seed_limit=world.case.seed_limit,
+        )
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -186,7 +197,7 @@ class Feed:
             await self.look_everywhere()
             self._live = True
         elif reconcile:
-            await catch_up(world.caller.api, world.store.ledger, world.caller.key, ME, source="reconcile")
+            await self._catch_up("reconcile")
         if await world.store.activations.get(world.caller.key) is not None:
             await self._report("live")
 
