@@ -277,9 +277,15 @@ class Daemon:
         if not await self._try(self._beat, "drain"):
             return
         self._replan.set()
+        await self._try(self._give_up_unasked, "drain")
         while self._holdings and self._heart.present(self._heart.members) and loop.time() < deadline_s:
             await self._try(lambda: self._placing.give_up(self._placing.without_socket()), "drain")
             await asyncio.sleep(self._settings.handover_round_s)
+
+    async def _give_up_unasked(self) -> None:
+        """Leave the callers whose activation is gone, with a store that was emptied: no other daemon knows of them."""
+        active = frozenset(await self._store.activations.active())
+        await self._placing.give_up([caller for caller in self._holdings if caller not in active])
 
     async def _leave(self) -> None:
         try:

@@ -91,6 +91,20 @@ async def test_stopped_alone_it_closes_its_sockets_and_leaves_at_once(world: Wor
     assert metric("fmsg_mcpd_feeds") == 0
 
 
+async def test_stopped_among_others_it_does_not_wait_for_callers_nobody_can_take(world: World) -> None:
+    """A store that was emptied forgot who asked: the other daemon takes over what it knows, and that is all."""
+    alice, bob = await world.agent("alice"), await world.agent("bob")
+    running = await world.daemon("one", drain_s=600.0, missing_grace_s=600.0)
+    for agent in (alice, bob):
+        await agent.until("live")
+    await world.store.activations.retire(alice.key)
+    await world.daemon("two", missing_grace_s=600.0)
+    await world.until_members(2)
+    await running.drain()
+    await bob.until_sockets(1)
+    assert alice.sockets == 0
+
+
 async def test_connects_are_spread_over_time(world: World) -> None:
     agents = [await world.agent(f"agent{number}") for number in range(30)]
     await world.daemon(connects_per_s=20.0)
