@@ -142,6 +142,22 @@ class Scripts:
         return await self._send(str(words[0]).lower(), attempt, idempotent=idempotent)
 
     async def _send(self, operation: str, attempt: Callable[[], Awaitable[Any]], *, idempotent: bool) -> Any:
+        """Send, and heed a cancellation even where redis-py loses it.
+
+        It sends with `asyncio.wait_for`, which before Python 3.12 drops a cancellation that meets its end: loops would
+        run on after their cancellation, and processes would not stop.
+        """
+        task = asyncio.current_task()
+        before = 0 if task is None else task.cancelling()
+        try:
+            answer = await self._sent(operation, attempt, idempotent=idempotent)
+        except LedgerUnavailable:
+            _heed(task, before)
+            raise
+        _heed(task, before)
+        return answer
+
+    async def _sent(self, operation: str, attempt: Callable[[], Awaitable[Any]], *, idempotent: bool) -> Any:
         await self._turn(operation)
         try:
             REDIS_COMMANDS.labels(operation).inc()
@@ -164,6 +180,12 @@ class Scripts:
                 await self._turns.acquire()
         except TimeoutError:
             raise _unavailable(operation, faults.TimeoutError("no turn: those before it get no answer")) from None
+
+
+def _heed(task: asyncio.Task[Any] | None, before: int) -> None:
+    """Raise the cancellation that was asked for since and got lost. What runs after an earlier one is left alone."""
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 def _unavailable(operation: str, error: Exception) -> LedgerUnavailable:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -159,6 +160,56 @@ async def test_a_cancelled_command_gives_its_turn_back() -> None:
     with pytest.raises(asyncio.CancelledError):
         await hanging
     assert await sender.command("NEXT", idempotent=True) == "NEXT"
+
+
+class Losing:
+    """Loses the cancellation of a command, as `asyncio.wait_for` may."""
+
+    def __init__(self, *, fail: bool) -> None:
+        self.entered = asyncio.Event()
+        self.fail = fail
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        self.entered.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        if self.fail:
+            raise faults.ResponseError("no")
+        return b"done"
+
+
+@pytest.mark.parametrize("fail", [False, True])
+async def test_a_cancellation_that_gets_lost_is_heeded_all_the_same(fail: bool) -> None:
+    client = Losing(fail=fail)
+    sender = Scripts(client)
+    task = asyncio.create_task(sender.command("GET", "x", idempotent=True))
+    await client.entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_deadline_that_gets_lost_is_one_all_the_same() -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await Scripts(Losing(fail=False)).command("GET", "x", idempotent=True)
+
+
+async def test_what_is_sent_after_a_cancellation_is_sent() -> None:
+    answers: list[object] = []
+
+    async def clean_up_behind() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            answers.append(await scripts(Client(b"left")).command("DEL", "x", idempotent=True))
+
+    task = asyncio.create_task(clean_up_behind())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert answers == [b"left"]
 
 
 def test_stubs_that_cannot_be_scripts_are_refused() -> None:
