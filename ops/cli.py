@@ -180,6 +180,66 @@ def parser() -> argparse.ArgumentParser:
         "--every", type=float, default=2.0, metavar="SECONDS", help="between looks of --watch (default: %(default)g)"
     )
     status.add_argument("--json", action="store_true", help="print JSON")
+
+    caller = _add(
+        commands,
+        "caller",
+        "show one caller, and help it",
+        "Show what is known of one address: who has its feed and how it does, both ends of its ledger (ids and times "
+        "only),\nits subscriptions, its last error, and what to do.\nNeeds FMSG_API_URL, FMSG_REDIS_URL and "
+        "FMSG_SEAL_KEY. Exit status 1 where an order was not carried out.",
+        _caller,
+    )
+    caller.add_argument("address", metavar="@USER@DOMAIN")
+    order = caller.add_mutually_exclusive_group()
+    order.add_argument("--reconcile", action="store_true", help="compare the host's list with its ledger now")
+    order.add_argument("--reconnect", action="store_true", help="have its feed begin anew, with a new socket")
+    order.add_argument(
+        "--forget",
+        dest="forget",
+        action="store_const",
+        const="ledger",
+        help="drop its ledger and its activation; its next request begins anew",
+    )
+    order.add_argument(
+        "--forget-everything",
+        dest="forget",
+        action="store_const",
+        const="everything",
+        help="its subscriptions and send records, too; takes --yes",
+    )
+    caller.add_argument("--yes", action="store_true", help="with --forget-everything: really")
+    caller.add_argument("--json", action="store_true", help="print JSON")
+
+    bench = _add(
+        commands,
+        "bench",
+        "measure what a waiting agent costs",
+        "Start a host, a Redis, a daemon and a front on this machine, load them, and report memory, CPU and times as "
+        "JSON,\nbeside a bare ASGI application in the same run. Or load a server that runs already: --url and --keys.\n"
+        "Exit status 1 where a call failed that should not. Linux only.",
+        _bench,
+    )
+    bench.add_argument(
+        "--size", choices=("full", "quick", "tiny"), default="full", help="how much of everything (default: %(default)s)"
+    )
+    bench.add_argument("--quick", action="store_const", const="quick", dest="size", help="the same as --size quick")
+    bench.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        choices=("stdio", "tools", "wake", "rate", "one-caller", "hold", "soak"),
+        help="play this scenario alone; may be repeated",
+    )
+    bench.add_argument("--out", metavar="FILE", help="write the JSON here instead of to standard output")
+    bench.add_argument("--report", metavar="DIR", help="write performance.md, its pictures and the JSON here")
+    bench.add_argument("--url", metavar="URL", help="an MCP endpoint that runs already and offers the same tools")
+    bench.add_argument("--keys", metavar="FILE", help="with --url: API keys of its callers, one a line")
+    bench.add_argument(
+        "--pid", action="append", default=[], metavar="NAME=PID", help="with --url: measure this process; repeatable"
+    )
+    bench.add_argument("--anywhere", action="store_true", help="with --url: it may be on another machine")
+    bench.add_argument("--yardstick", action="store_true", help=argparse.SUPPRESS)
     return root
 
 
@@ -260,6 +320,40 @@ def _status(options: argparse.Namespace) -> int:
     from ops.status import status
 
     return status(watch=options.watch, as_json=options.json, every_s=options.every)
+
+
+def _caller(options: argparse.Namespace) -> int:
+    from ops.caller import Wanted, caller
+
+    wanted = Wanted(
+        address=options.address,
+        reconcile=options.reconcile,
+        reconnect=options.reconnect,
+        forget=options.forget,
+        yes=options.yes,
+        as_json=options.json,
+    )
+    return caller(wanted)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    if options.yardstick:
+        from ops.bench.bare import bare
+
+        return bare()
+    from ops.bench.run import Options, bench
+
+    wanted = Options(
+        size=options.size,
+        scenarios=tuple(options.only),
+        out=options.out,
+        report=options.report,
+        url=options.url,
+        keys=options.keys,
+        pids=tuple(options.pid),
+        anywhere=options.anywhere,
+    )
+    return bench(wanted)
 
 
 def _keygen(_options: argparse.Namespace) -> int:

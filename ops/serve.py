@@ -112,6 +112,7 @@ def daemon() -> int:
                 http,
                 name=f"{socket.gethostname()}-{os.getpid()}",
                 settings=parts.daemon_settings(settings),
+                orders=store.orders,
                 clock=time.time,
                 rng=random.Random(),
             )

@@ -74,6 +74,7 @@ async def _serve(settings: Settings, *, host: str | None, port: int | None, stop
             http,
             name=f"{socket.gethostname()}-{os.getpid()}",
             settings=parts.daemon_settings(settings),
+            orders=store.orders,
             clock=time.time,
             rng=rng,
         )
