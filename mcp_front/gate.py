@@ -90,9 +90,14 @@ class HostGate:
 
 
 class OriginGate:
-    """Which browser origins are served: scheme, host and port have to be the same. Raises `BindRefused`."""
+    """Which browser origins are served: scheme, host and port have to be the same. Raises `BindRefused`.
 
-    def __init__(self, allowed: Sequence[str]) -> None:
+    On a loopback ``bind`` a page of the server's own origin is served too, as MCP's conformance tests want it; the Host
+    header it is compared with has been checked by then.
+    """
+
+    def __init__(self, allowed: Sequence[str], *, bind: str = "") -> None:
+        self._loopback = is_loopback(bind)
         self._allowed = {_normal_origin(origin) for origin in allowed}
         if None in self._allowed:
             bad = next(origin for origin in allowed if _normal_origin(origin) is None)
@@ -100,14 +105,20 @@ class OriginGate:
                 f"FMSG_MCP_ALLOWED_ORIGINS: {bad!r} is no origin. Write scheme://host or scheme://host:port."
             )
 
-    def admits(self, origins: Sequence[bytes]) -> bool:
-        """Whether a request with these Origin headers may pass; one without any does not come from a browser page."""
+    def admits(self, origins: Sequence[bytes], *, host: bytes = b"") -> bool:
+        """Whether a request with these Origin headers may pass; one without any does not come from a browser page.
+
+        ``host`` is the value of its Host header.
+        """
         if not origins:
             return True
         if len(origins) > 1:
             return False
         normal = _normal_origin(origins[0].decode("latin-1").strip())
-        return normal is not None and normal in self._allowed
+        if normal is None:
+            return False
+        own = _normal_origin(f"http://{host.decode('latin-1').strip()}") if self._loopback else None
+        return normal in self._allowed or normal == own
 
 
 def is_loopback(bind: str) -> bool:

@@ -85,7 +85,7 @@ class HttpFront:
         self._wheel = wheel
         self._guesses = guesses
         self._hosts = HostGate(http.host, http.allowed_hosts)
-        self._origins = OriginGate(http.allowed_origins)
+        self._origins = OriginGate(http.allowed_origins, bind=http.host)
         self._proxies = parse_networks(http.trusted_proxies)
         self._uploads = Uploads(settings.budgets)
         self._header_schemas: dict[str, Mapping[str, Any] | None] = {}
@@ -120,7 +120,7 @@ class HttpFront:
             if not self._hosts.admits(headers):
                 raise _Refused(421, "This server does not serve the host name in the Host header.", reason="host")
             origins = values_of(headers, b"origin")
-            if not self._origins.admits(origins):
+            if origins and not self._origins.admits(origins, host=values_of(headers, b"host")[0]):
                 raise _Refused(403, "This server does not serve pages of that origin.", reason="origin")
             if origins:
                 extra += _cors(origins[0])

@@ -133,7 +133,13 @@ def build_server(
         return result
 
     async def read_resource(ctx: Ctx, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await toolbox.read_resource(await requests.context(ctx, _progress(ctx)), str(params.uri))
+        uri = str(params.uri)
+        try:
+            return await toolbox.read_resource(await requests.context(ctx, _progress(ctx)), uri)
+        except MCPError as error:
+            if error.code == types.INVALID_PARAMS and error.data is None:
+                raise MCPError(error.code, error.message, {"uri": uri}) from None
+            raise
 
     async def get_prompt(ctx: Ctx, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         return await toolbox.get_prompt(await requests.context(ctx, _progress(ctx)), params.name, params.arguments)

@@ -125,6 +125,14 @@ class TestOrigins:
         assert gate.admits([])
         assert not gate.admits([b"https://app.example.com"] * 2)
 
+    def test_a_loopback_server_serves_its_own_pages(self) -> None:
+        gate = OriginGate((), bind="127.0.0.1")
+        assert gate.admits([b"http://localhost:3000"], host=b"localhost:3000")
+        assert gate.admits([b"http://127.0.0.1"], host=b"127.0.0.1:80")
+        for origin in (b"http://localhost:3001", b"https://localhost:3000", b"http://127.0.0.1:3000", b"null"):
+            assert not gate.admits([origin], host=b"localhost:3000")
+        assert not OriginGate((), bind="0.0.0.0").admits([b"http://localhost:3000"], host=b"localhost:3000")
+
     @pytest.mark.parametrize("origin", ["app.example.com", "ftp://x", "https://", "https://x/y", "*", "https://[::1"])
     def test_a_list_with_nonsense_is_refused(self, origin: str) -> None:
         with pytest.raises(BindRefused, match="FMSG_MCP_ALLOWED_ORIGINS"):

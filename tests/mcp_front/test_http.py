@@ -288,7 +288,8 @@ class TestRefusals:
         key = running.key()
         assert (await post(running, key, request("no/such")))[1]["error"]["code"] == -32601
         assert (await post(running, key, call("no_such")))[1]["error"]["code"] == -32602
-        assert (await post(running, key, request("resources/read", {"uri": "x://y"})))[1]["error"]["code"] == -32602
+        _, answer, _ = await post(running, key, request("resources/read", {"uri": "x://y"}))
+        assert (answer["error"]["code"], answer["error"]["data"]) == (-32602, {"uri": "x://y"})
         status, answer, _ = await post(running, key, modern("no/such"), **modern_heads("no/such"))
         assert (status, answer["error"]["code"]) == (404, -32601)
         status, answer, _ = await post(running, key, modern("ping"), MCP_Protocol_Version="1999-01-01")

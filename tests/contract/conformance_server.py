@@ -1,0 +1,82 @@
+"""A front for the official MCP conformance runner: ``python -m tests.contract.conformance_server``.
+
+The runner can neither authenticate nor bring its own tools, so this one takes every request for the same caller's and
+offers the runner's fixtures beside the product's tools. Everything else is the product. Prints its URL and serves until
+standard input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import mcp_types as types
+import uvloop
+
+import mcp_front.http
+import mcp_front.serve
+from fmsg.http import HostHttp
+from ledger.store import MemoryStore
+from mcp_front.server import Ctx, build_server
+from mcp_front.settings import FrontSettings, HttpSettings
+from sandbox.host import SandboxHost, serve
+from tests.contract.conformance_tools import ConformanceToolbox, require_sampling
+
+ADDRESS = "@conformance@a.test"
+
+
+def open_to_everybody(key: str) -> None:
+    """Take every request of this process for the one that has this key."""
+    setattr(mcp_front.http, "bearer_key", lambda headers: key)  # noqa: B010 - not exported, and patched nowhere else
+
+
+def with_fixtures(build: Callable[..., Any]) -> Callable[..., Any]:
+    """Servers whose fixture ``test_missing_capability`` looks at what the client can do."""
+
+    def built(*args: Any, **options: Any) -> Any:
+        server = build(*args, **options)
+        entry = server.get_request_handler("tools/call")
+
+        async def call_tool(ctx: Ctx, params: types.CallToolRequestParams) -> types.CallToolResult:
+            if params.name == "test_missing_capability":
+                require_sampling(ctx.session.client_capabilities)
+            result: types.CallToolResult = await entry.handler(ctx, params)
+            return result
+
+        server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
+        return server
+
+    return built
+
+
+async def main() -> None:
+    """Serve until standard input ends."""
+    host = SandboxHost("a.test")
+    open_to_everybody(host.control.create_key(ADDRESS))
+    setattr(mcp_front.serve, "build_server", with_fixtures(build_server))  # noqa: B010 - as above
+    stop = asyncio.Event()
+    async with (
+        serve(host) as api_url,
+        HostHttp(api_url) as http,
+        MemoryStore() as store,
+        asyncio.TaskGroup() as tasks,
+    ):
+        settings = FrontSettings(api_url=api_url, http=HttpSettings(port=0, drain_s=2.0))
+        tasks.create_task(
+            mcp_front.serve.serve_http(
+                settings,
+                store,
+                http,
+                stop=stop,
+                toolbox=ConformanceToolbox(),
+                started=lambda bound, port: print(f"http://{bound}:{port}/mcp", flush=True),
+            )
+        )
+        await asyncio.to_thread(sys.stdin.read)
+        stop.set()
+
+
+if __name__ == "__main__":
+    uvloop.run(main())
