@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
 from ledger.arrival import CallerKey
@@ -38,6 +39,10 @@ class Backend(Protocol):
         """Lose everything, as FLUSHALL or a restart without data would."""
         ...
 
+    async def keep(self, caller: CallerKey) -> Callable[[], Awaitable[None]]:
+        """What a replica that lags has: the function that makes it the caller's ledger."""
+        ...
+
 
 class MemoryBackend:
     """`MemoryLedger` on a clock that can be moved."""
@@ -49,7 +54,7 @@ class MemoryBackend:
         self._begin()
 
     def _begin(self) -> None:
-        self.ledger: Ledger = MemoryLedger(
+        self.ledger = MemoryLedger(
             limits=self._limits, clock=lambda: time.time() + self.offset_s, doorbell=self.doorbell
         )
 
@@ -61,6 +66,15 @@ class MemoryBackend:
     async def wipe(self) -> None:
         """See `Backend`. A process that starts again has an empty ledger."""
         self._begin()
+
+    async def keep(self, caller: CallerKey) -> Callable[[], Awaitable[None]]:
+        """See `Backend`."""
+        kept = copy.deepcopy(self.ledger._books[caller])
+
+        async def put_back() -> None:
+            self.ledger._books[caller] = copy.deepcopy(kept)
+
+        return put_back
 
 
 class RedisBackend:
@@ -80,6 +94,20 @@ class RedisBackend:
     async def wipe(self) -> None:
         """See `Backend`."""
         await self.topology.commands.execute_command("FLUSHALL")
+
+    async def keep(self, caller: CallerKey) -> Callable[[], Awaitable[None]]:
+        """See `Backend`."""
+        command = self.topology.commands.execute_command
+        keys = [self.topology.key(caller, part) for part in ("meta", "log", "ids", "gone")]
+        kept = [await command("DUMP", key) for key in keys]
+
+        async def put_back() -> None:
+            await command("DEL", *keys)
+            for key, dump in zip(keys, kept, strict=True):
+                if dump is not None:
+                    await command("RESTORE", key, 600_000, dump)
+
+        return put_back
 
 
 @contextlib.asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -16,17 +17,37 @@ MAX_ENTRIES = 20
 """Few, so that trimming happens in a test of some lines."""
 
 
-@pytest.fixture(params=["memory", "fakeredis", "redis-server", "valkey-server"])
-async def backend(request: pytest.FixtureRequest, redis_servers: RedisServers) -> AsyncIterator[Backend]:
-    """A ledger that holds at most `MAX_ENTRIES` entries."""
-    limits = LedgerLimits(max_entries=MAX_ENTRIES)
-    if request.param == "memory":
+ROOMY = LedgerLimits(max_gone=400)
+"""As large as in use, but for what is remembered of trimmed entries."""
+
+KINDS = ["memory", "fakeredis", "redis-server", "valkey-server"]
+
+
+@asynccontextmanager
+async def made(kind: str, request: pytest.FixtureRequest, limits: LedgerLimits) -> AsyncIterator[Backend]:
+    """An empty ledger of a kind."""
+    if kind == "memory":
         yield MemoryBackend(limits)
-    elif request.param == "fakeredis":
+    elif kind == "fakeredis":
         async with redis_backend(FakeTopology, limits) as found:
             yield found
     else:
-        server = redis_servers.get(request.param)
+        servers: RedisServers = request.getfixturevalue("redis_servers")
+        server = servers.get(kind)
         flush(server)
         async with redis_backend(lambda: connect(server.url), limits) as found:
             yield found
+
+
+@pytest.fixture(params=KINDS)
+async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
+    """A ledger that holds at most `MAX_ENTRIES` entries."""
+    async with made(request.param, request, LedgerLimits(max_entries=MAX_ENTRIES)) as found:
+        yield found
+
+
+@pytest.fixture(params=KINDS)
+async def roomy(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
+    """A ledger with the limits `ROOMY`."""
+    async with made(request.param, request, ROOMY) as found:
+        yield found

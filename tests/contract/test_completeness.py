@@ -1,0 +1,259 @@
+"""What every ledger knows of what may be missing in it: the mark, comparing, what it forgets, and lost tails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import pytest
+
+from fmsg.reference import MAX_ID
+from ledger.arrival import Baseline, CallerKey, LedgerState, Seen
+from ledger.port import NoLedger, StaleEpoch
+from tests.contract.backends import Backend
+from tests.contract.conftest import MAX_ENTRIES
+
+ALICE = CallerKey("a" * 32)
+LONG_AGO_S = 1_700_000_000.0
+BASE = Baseline(newest_id=100, time_s=LONG_AGO_S)
+
+
+def seen(message_id: int, sent_at_s: float = LONG_AGO_S + 1.0) -> Seen:
+    return Seen(id=message_id, pid=None, root=message_id, from_="@bob@b.test", sent_at_s=sent_at_s)
+
+
+def some(ids: Iterable[int]) -> list[Seen]:
+    return [seen(id_) for id_ in ids]
+
+
+async def push(backend: Backend, ids: Iterable[int]) -> LedgerState:
+    return (await backend.ledger.append(ALICE, some(ids), "push")).state
+
+
+async def news(backend: Backend, ids: Iterable[int]) -> set[int]:
+    return set((await backend.ledger.compare(ALICE, some(ids))).news)
+
+
+async def mark(backend: Backend, complete_id: int) -> LedgerState:
+    return (await backend.ledger.append(ALICE, (), "poll", complete_id=complete_id)).state
+
+
+class TestTheMark:
+    @pytest.mark.parametrize(("seeds", "newest_id", "complete_id"), [([], 0, 0), ([3, 9], 7, 9), ([3], 2**60, 2**60)])
+    async def test_a_ledger_begins_with_nothing_missing(
+        self, backend: Backend, seeds: list[int], newest_id: int, complete_id: int
+    ) -> None:
+        begun = await backend.ledger.begin(ALICE, some(seeds), Baseline(newest_id=newest_id))
+        assert begun.complete_id == complete_id
+        assert (await backend.ledger.begin(ALICE, [], Baseline(newest_id=MAX_ID))).complete_id == complete_id
+
+    async def test_only_who_compared_moves_it_and_never_back(self, backend: Backend) -> None:
+        await backend.ledger.begin(ALICE, [], Baseline(newest_id=9))
+        assert (await push(backend, [50])).complete_id == 9
+        for told, stands in [(10, 10), (9, 10), (2**53 + 1, 2**53 + 1), (2**53, 2**53 + 1), (MAX_ID, MAX_ID)]:
+            assert (await mark(backend, told)).complete_id == stands
+        found = await backend.ledger.state(ALICE)
+        assert found is not None
+        assert found.complete_id == MAX_ID
+
+    async def test_a_ledger_that_begins_anew_begins_with_its_own(self, backend: Backend) -> None:
+        await backend.ledger.begin(ALICE, [], BASE)
+        await mark(backend, 5000)
+        await backend.ledger.forget(ALICE)
+        assert (await backend.ledger.begin(ALICE, [], BASE)).complete_id == 100
+
+
+class TestComparing:
+    async def test_without_a_ledger_there_is_nothing_to_compare_with(self, backend: Backend) -> None:
+        with pytest.raises(NoLedger):
+            await backend.ledger.compare(ALICE, some([1]))
+
+    async def test_news_is_what_is_neither_held_nor_from_before(self, backend: Backend) -> None:
+        await backend.ledger.begin(ALICE, some([99, 100]), BASE)
+        await push(backend, [105, 2**60])
+        listed = [*some([99, 105, 2**60, 101, 2**60 + 1]), seen(50, LONG_AGO_S), seen(51, LONG_AGO_S + 0.5)]
+        compared = await backend.ledger.compare(ALICE, listed)
+        assert compared.news == {101, 2**60 + 1, 51}
+        assert compared.state.last_n == 4
+        assert (await backend.ledger.compare(ALICE, ())).news == frozenset()
+
+    async def test_many_unknown_ones_are_told_from_the_known(self, backend: Backend) -> None:
+        await backend.ledger.begin(ALICE, [], BASE)
+        await push(backend, range(102, 142, 2))
+        assert await news(backend, range(101, 160)) == {*range(101, 143, 2), *range(142, 160)}
+
+
+class TestForgetting:
+    async def test_what_is_missing_below_a_flood_of_pushes_stays_news(self, backend: Backend) -> None:
+        await backend.ledger.begin(ALICE, [], BASE)
+        missed = range(110, 115)
+        pushed = range(200, 200 + 3 * MAX_ENTRIES)
+        state = await push(backend, pushed)
+        assert state.first_n == 2 * MAX_ENTRIES + 1
+        assert await news(backend, [*missed, *pushed]) == set(missed)
+
+    async def test_what_was_trimmed_is_never_news_again(self, backend: Backend) -> None:
+        await backend.ledger.begin(ALICE, [], BASE)
+        pushed = range(200, 200 + 3 * MAX_ENTRIES)
+        await push(backend, pushed)
+        again = await backend.ledger.append(ALICE, some(pushed), "poll")
+        assert (again.new, again.duplicates) == ((), len(pushed))
+        await mark(backend, pushed[-1])
+        assert await news(backend, pushed) == set()
+        await push(backend, range(1000, 1000 + 2 * MAX_ENTRIES))
+        assert await news(backend, pushed) == set()
+
+    async def test_below_the_mark_trimmed_and_missing_are_one(self, backend: Backend) -> None:
+        """Only late ones can be missing there: they are news by their time."""
+        await backend.ledger.begin(ALICE, [], BASE)
+        await push(backend, range(200, 200 + 3 * MAX_ENTRIES))
+        await mark(backend, 1000)
+        assert await news(backend, [201]) == set()
+        late = seen(110, LONG_AGO_S + 2.0)
+        assert (await backend.ledger.compare(ALICE, [late, seen(111)])).news == {110}
+
+    async def test_the_baseline_for_readers_moves_at_once(self, backend: Backend) -> None:
+        """They go to the host's list for what the ledger holds no more, up to the newest of it."""
+        await backend.ledger.begin(ALICE, [], BASE)
+        state = await push(backend, range(200, 200 + 3 * MAX_ENTRIES))
+        assert state.baseline == Baseline(newest_id=199 + 2 * MAX_ENTRIES, time_s=LONG_AGO_S + 1.0)
+
+    async def test_where_too_much_is_trimmed_what_lies_below_is_given_up(self, roomy: Backend) -> None:
+        """Else a ledger that cannot be compared would grow, and the comparison with it."""
+        await roomy.ledger.begin(ALICE, [], BASE)
+        await push(roomy, range(200, 1600))
+        assert await news(roomy, range(101, 1600)) == set(range(101, 200))
+        state = await push(roomy, [1600, 1601])
+        assert 599 <= state.complete_id < 602
+        assert await news(roomy, range(101, 1602)) == set()
+        state = await push(roomy, range(1700, 1800))
+        assert 599 <= state.complete_id < 602
+        assert await news(roomy, range(1602, 1800)) == set(range(1602, 1700))
+
+
+class TestClocksAhead:
+    """Messages whose sender's clock is ahead say nothing of the host's time."""
+
+    async def test_a_draft_sent_late_is_news_although_a_message_ahead_of_time_was_trimmed(
+        self, backend: Backend
+    ) -> None:
+        now_s = time.time()
+        await backend.ledger.begin(ALICE, [], BASE)
+        ahead = seen(200, now_s + 86_400.0 * 365)
+        await backend.ledger.append(ALICE, [ahead, *some(range(201, 200 + MAX_ENTRIES + 5))], "push")
+        await mark(backend, 1000)
+        late = seen(150, now_s)
+        assert (await backend.ledger.compare(ALICE, [late, ahead])).news == {150}
+
+    async def test_it_is_remembered_until_the_oldest_entry_is_younger(self, backend: Backend) -> None:
+        now_s = time.time()
+        await backend.ledger.begin(ALICE, [], BASE)
+        ahead = seen(200, now_s + 0.05)
+        await backend.ledger.append(ALICE, [ahead], "push")
+        while time.time() < now_s + 0.06:
+            await push(backend, [])
+        await push(backend, range(300, 300 + 2 * MAX_ENTRIES))
+        await mark(backend, 1000)
+        late = seen(150, now_s + 0.04)
+        held = (await backend.ledger.read(ALICE, 0, 1)).entries[0]
+        assert held.arrived_at_s > now_s + 0.05
+        assert (await backend.ledger.compare(ALICE, [ahead, late])).news == frozenset()
+
+    async def test_of_too_many_ahead_the_least_are_covered_and_none_is_news_again(self, roomy: Backend) -> None:
+        now_s = time.time()
+        await roomy.ledger.begin(ALICE, [], BASE)
+        ahead = [seen(200 + k, now_s + 600.0 + k) for k in range(450)] + [seen(900, now_s + 1e9)]
+        for start in range(0, len(ahead), 100):
+            await roomy.ledger.append(ALICE, ahead[start : start + 100], "push")
+        await push(roomy, range(1000, 2005))
+        await mark(roomy, 3000)
+        assert (await roomy.ledger.compare(ALICE, ahead)).news == frozenset()
+        assert (await roomy.ledger.compare(ALICE, [seen(150, now_s + 1200.0)])).news == {150}
+
+
+class TestAppendingWhatWasCompared:
+    async def test_it_goes_to_the_ledger_that_was_looked_at_however_much_that_has_grown(self, backend: Backend) -> None:
+        since = await backend.ledger.begin(ALICE, some([99]), BASE)
+        for ids in ([120], range(200, 200 + 2 * MAX_ENTRIES)):
+            await push(backend, ids)
+            appended = await backend.ledger.append(ALICE, some([ids[0] + 1]), "poll", since=since)
+            since = appended.state
+        assert (await backend.ledger.compare(ALICE, some([500]), since=since)).news == {500}
+
+    async def test_only_what_is_still_news(self, backend: Backend) -> None:
+        """Another process was faster, and what it appended is trimmed already."""
+        since = await backend.ledger.begin(ALICE, [], BASE)
+        backlog = range(101, 101 + 3 * MAX_ENTRIES)
+        await push(backend, backlog)
+        await mark(backend, backlog[-1])
+        appended = await backend.ledger.append(ALICE, some([*backlog, 500]), "backfill", since=since, complete_id=500)
+        assert [id_ for id_, _ in appended.new] == [500]
+        assert appended.state.complete_id == 500
+
+    @pytest.mark.parametrize("held", [0, 2])
+    async def test_not_to_one_that_began_anew(self, backend: Backend, held: int) -> None:
+        since = await backend.ledger.begin(ALICE, some(range(1, 1 + held)), BASE)
+        await backend.ledger.forget(ALICE)
+        await backend.ledger.begin(ALICE, some(range(1, 1 + held)), BASE)
+        with pytest.raises(StaleEpoch, match="Look again"):
+            await backend.ledger.compare(ALICE, some([200]), since=since)
+        with pytest.raises(StaleEpoch):
+            await backend.ledger.append(ALICE, some([200]), "poll", since=since, complete_id=200)
+        assert await news(backend, [200]) == {200}
+
+    @pytest.mark.parametrize("grown", [0, 1, 2, 5])
+    async def test_nor_to_one_that_lost_its_tail(self, backend: Backend, grown: int) -> None:
+        """A failover to a replica that lagged. What was pushed before it is found missing, not taken for recorded."""
+        await backend.ledger.begin(ALICE, some([99]), BASE)
+        lagging = await backend.keep(ALICE)
+        await push(backend, [120, 121])
+        compared = await backend.ledger.compare(ALICE, some([121, 120, 119]))
+        assert compared.news == {119}
+        await lagging()
+        await push(backend, range(130, 130 + grown))
+        with pytest.raises(StaleEpoch):
+            await backend.ledger.append(ALICE, some([119]), "poll", since=compared.state, complete_id=121)
+        assert await news(backend, [121, 120, 119]) == {119, 120, 121}
+
+    async def test_a_tail_that_was_not_looked_at_may_be_lost(self, backend: Backend) -> None:
+        since = await backend.ledger.begin(ALICE, some([99]), BASE)
+        lagging = await backend.keep(ALICE)
+        await push(backend, [120, 121])
+        await lagging()
+        assert (await backend.ledger.append(ALICE, some([120]), "poll", since=since)).new == ((120, 2),)
+
+
+class TestPositions:
+    async def test_one_whose_place_changed_is_not_remembered(self, backend: Backend) -> None:
+        begun = await backend.ledger.begin(ALICE, some([99, 100]), BASE)
+        note = backend.ledger.note_returned
+        await note(ALICE, above=[], position=99, epoch=begun.epoch, n=1)
+        await note(ALICE, above=[], position=100, epoch="another", n=2)
+        await note(ALICE, above=[], position=100, epoch=begun.epoch, n=1)
+        await note(ALICE, above=[120], position=77, epoch=begun.epoch, n=3)
+        places = await backend.ledger.locate(ALICE, [99, 100])
+        assert {id_: place.handed_out for id_, place in places.items()} == {99: True, 100: False}
+        await note(ALICE, above=[121], position=100, epoch=begun.epoch, n=2)
+        assert (await backend.ledger.locate(ALICE, [100]))[100].handed_out
+        assert await backend.ledger.returned(ALICE, [120, 121]) == {120, 121}
+
+    async def test_an_entry_that_came_after_the_mark_was_not_handed_out(self, backend: Backend) -> None:
+        """It has the id of one that the ledger held before, and stands somewhere else."""
+        await backend.ledger.begin(ALICE, [], BASE)
+        lagging = await backend.keep(ALICE)
+        await push(backend, [120])
+        await backend.ledger.note_returned(ALICE, above=[], position=120)
+        assert (await backend.ledger.locate(ALICE, [120]))[120].handed_out
+        await lagging()
+        await push(backend, [121])
+        await push(backend, [120])
+        assert not (await backend.ledger.locate(ALICE, [120]))[120].handed_out
+        await backend.ledger.note_returned(ALICE, above=[], position=120)
+        assert (await backend.ledger.locate(ALICE, [120]))[120].handed_out
+
+    async def test_a_clock_that_steps_back_makes_no_position_unknown(self, backend: Backend) -> None:
+        await backend.ledger.begin(ALICE, [], BASE)
+        await backend.turn_back(ALICE, 3600.0)
+        await push(backend, [120])
+        await backend.ledger.note_returned(ALICE, above=[], position=120)
+        assert (await backend.ledger.locate(ALICE, [120]))[120].handed_out
