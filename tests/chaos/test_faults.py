@@ -14,7 +14,7 @@ from tests.chaos.calls import Client
 from tests.chaos.consumers import Consumer, Habits, Record
 from tests.chaos.faults import FAULTS, Storm
 from tests.chaos.house import DOMAIN, House, running
-from tests.chaos.kept import kept_by_a_task
+from tests.chaos.keeping import kept_by_a_task
 from tests.chaos.mail import STRANGERS
 from tests.chaos.truth import truth
 
