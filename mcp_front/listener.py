@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
 import uvicorn
 
 from mcp_front.connection import Connection
@@ -23,6 +24,34 @@ log = logging.getLogger(__name__)
 GC_THRESHOLDS = (20_000, 20, 100)
 """Collections of the young and of everything are rarer than Python's default: with 10,000 held calls each full one
 would stop the process for 100 ms, and next to nothing here is freed by them."""
+
+
+KEPT_FILES = 1024
+"""Descriptors that clients' connections leave to the rest: requests to the host, Redis, logs."""
+
+
+def raise_file_limit(wanted: int) -> int:
+    """Let the process have enough open files for so many connections, if it may; how many connections it can have.
+
+    Connections that take every descriptor would keep the server from reaching the host, for everybody.
+    """
+    if sys.platform == "win32":
+        return wanted
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = wanted + KEPT_FILES
+    if soft != resource.RLIM_INFINITY and soft < enough:
+        soft = enough if hard == resource.RLIM_INFINITY else min(enough, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= enough:
+        return wanted
+    usable = max(1, soft - KEPT_FILES)
+    log.info(
+        "the limit of open files allows fewer connections than configured",
+        extra={"action": "file_limit", "connections": usable, "open_files": soft},
+    )
+    return usable
 
 
 def bind(settings: FrontSettings) -> list[socket.socket]:
@@ -57,9 +86,11 @@ class Listener(uvicorn.Server):
 
     def __init__(self, front: HttpFront, settings: FrontSettings, *, wheel: Wheel, drain: asyncio.Event) -> None:
         http = settings.http
+        usable = raise_file_limit(settings.budgets.max_connections)
+        budgets = msgspec.structs.replace(settings.budgets, max_connections=usable)
         config = uvicorn.Config(
             front,
-            http=partial(Connection, budgets=settings.budgets, wheel=wheel),  # type: ignore[arg-type]  # any factory does
+            http=partial(Connection, budgets=budgets, wheel=wheel),  # type: ignore[arg-type]  # any factory does
             ws="none",
             lifespan="off",
             log_config=None,

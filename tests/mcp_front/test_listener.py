@@ -10,7 +10,7 @@ import sys
 import aiohttp
 import pytest
 
-from mcp_front.listener import address_of, bind, prepare
+from mcp_front.listener import KEPT_FILES, address_of, bind, prepare, raise_file_limit
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings
 from tests.mcp_front.fakes import ANSWER_S, Front, call, front, heads
 from tests.mcp_front.raw import post, wire
@@ -115,3 +115,25 @@ def test_a_socket_is_bound_and_what_it_accepts_inherits_its_limits() -> None:
     finally:
         for listening in sockets:
             listening.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such limit")
+@pytest.mark.parametrize(
+    ("soft", "hard", "wanted", "set_to", "usable"),
+    [
+        (256, 100_000, 5000, 5000 + KEPT_FILES, 5000),
+        (256, 4096, 50_000, 4096, 4096 - KEPT_FILES),
+        (100_000, 100_000, 5000, None, 5000),
+        (512, 512, 5000, 512, 1),
+        (256, -1, 5000, 5000 + KEPT_FILES, 5000),
+        (-1, -1, 5000, None, 5000),
+    ],
+)
+def test_connections_leave_files_for_the_rest(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, wanted: int, set_to: int | None, usable: int
+) -> None:
+    calls: list[tuple[int, int]] = []
+    monkeypatch.setattr("resource.getrlimit", lambda which: (soft, hard))
+    monkeypatch.setattr("resource.setrlimit", lambda which, limits: calls.append(limits))
+    assert raise_file_limit(wanted) == usable
+    assert calls == ([] if set_to is None else [(set_to, hard)])
