@@ -88,7 +88,7 @@ class _Search:
 
     async def find(self, hint: int | None) -> tuple[Sequence[Message], int]:
         """The page on which the list goes from newer to not newer (or ends), and its offset."""
-        offset = max(0, (hint or 0) - NEWER_SHARE)
+        offset = max(0, (hint or 0) - ENOUGH)  # whatever arrived since then has pushed it down
         while True:
             page = await self._page(offset)
             newer = sum(message.id > self._id for message in page)

@@ -38,6 +38,8 @@ class Agent:
         self.unmarked: Counter[int] = Counter()
         self.began_s: float | None = None
         """When the call began that first gave a position."""
+        self.settled_s = 0.0
+        """When that call ended."""
         self.began_with: int | None = None
         self.thread_of: int | None = None
         self._world = world
@@ -113,6 +115,7 @@ class Agent:
             return None
         if self.began_s is None:
             self.began_s = began_s
+            self.settled_s = _now()
         await self._check_cohesion(request, outcome)
         return outcome
 
@@ -173,12 +176,16 @@ class Agent:
                 # Another agent may have been handed this very id as a position: then the recorded order counts, and
                 # what the host had when this agent saw the id may lie before it.
                 since_s = max(since_s, self.spec.at_s)
-        return [id_ for id_, at_s in world.available.items() if at_s > since_s + self._blind_s(id_) and self.wants(id_)]
+        return [
+            id_
+            for id_, at_s in world.available.items()
+            if at_s > since_s and self.wants(id_) and not self._cannot_tell(id_, at_s)
+        ]
 
-    def _blind_s(self, message_id: int) -> float:
+    def _cannot_tell(self, message_id: int, at_s: float) -> bool:
         """A first call that asks the host cannot tell when a message arrived that was long on its way."""
         delayed = any(op.id == message_id and op.late_s for op in self._world.case.ops)
-        return 4 * self._world.case.latency_s if self.began_with is None and delayed else 0.0
+        return self.began_with is None and delayed and at_s <= self.settled_s
 
 
 def _ids(outcome: WaitOutcome) -> list[int]:
