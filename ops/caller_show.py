@@ -66,7 +66,8 @@ def _ledger(view: View) -> list[str]:
         return ["LEDGER         none"]
     held = ledger.last_n - ledger.first_n + 1
     lines = [
-        f"LEDGER         {held} entries, n {ledger.first_n} to {ledger.last_n}"
+        f"LEDGER         {held} entries"
+        + (f", n {ledger.first_n} to {ledger.last_n}" if held else "")
         + (f", up to {ledger.seed_n} there from the start" if ledger.seed_n else ""),
         f"               old news: ids up to {ledger.baseline_id}, times up to {moment(ledger.baseline_time_s)}; "
         f"epoch {ledger.epoch}",

@@ -75,7 +75,7 @@ def doctor(options: Options, *, as_json: bool) -> int:
 
 async def _run(options: Options, *, role: str, key: str | None, aloud: bool) -> list[Finding]:
     if aloud:
-        print(f"Looking at this environment as {'a ' if role == 'fleet' else ''}{role} will see it.\n")
+        print(f"Looking at this environment as one for {'a fleet' if role == 'fleet' else f'`{role}`'}.\n")
     clean = Clean(secrets_of(os.environ, key))
     colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     findings = []

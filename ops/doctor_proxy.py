@@ -83,6 +83,8 @@ async def hold(url: str, api_key: str, hold_s: float) -> Held:
                     data += chunk[: MAX_ANSWER_BYTES - len(data)]
             except TimeoutError:
                 cut = "it did not end"
+            except aiohttp.ClientPayloadError:
+                cut = "the connection was closed in the middle of the answer"
             except (aiohttp.ClientError, OSError) as error:
                 cut = str(error) or type(error).__name__
             return Held(
@@ -117,21 +119,25 @@ def judge(held: Held, *, tried: str, hold_s: float) -> Finding:
     pings = held.text.count(": ping")
     if held.cut is not None or (_answer(held.text) is None and held.streamed):
         how = f"cut after {held.ended_s:.0f} s ({held.cut or 'the stream ended without an answer'})"
-        return _line("failure", tried, f"{how}, {pings} signs of life had come", _cut_advice(held))
+        return _line("failure", tried, f"{how}, {_signs(pings)} had come", _cut_advice(held))
     answer = _answer(held.text)
     problem = _problem(answer)
     if problem is not None:
         do = "The way is open; what the front says is about the call itself."
         return _line("failure", tried, f"the front answered: {problem}", do)
     if held.ended_s + EARLY_S < hold_s:
-        came = f"it returned after {held.ended_s:.0f} s already, {pings} signs of life had come"
+        came = f"it returned after {held.ended_s:.0f} s already, {_signs(pings)} had come"
         do = "A front holds no longer than FMSG_MCP_WAIT_MAX_SECONDS and ends waits when it stops: repeat it."
         return _line("warning", tried, came, do)
     if hold_s > PING_EVERY_S + LATE_S and (not held.streamed or widest_s > PING_EVERY_S + LATE_S):
         came = f"it returned, but nothing came for {widest_s:.0f} s of it: signs of life are held back"
         do = "Turn buffering and compression off for /mcp (nginx: proxy_buffering off; gzip off)."
         return _line("failure", tried, came, do)
-    return _line("ok", tried, f"held {held.ended_s:.0f} s, {pings} signs of life, at most {widest_s:.0f} s apart")
+    return _line("ok", tried, f"held {held.ended_s:.0f} s, {_signs(pings)}, at most {widest_s:.0f} s apart")
+
+
+def _signs(count: int) -> str:
+    return "1 sign of life" if count == 1 else f"{count} signs of life"
 
 
 def _widest(held: Held) -> float:

@@ -141,7 +141,7 @@ class TestHolding:
             found = await check_proxy(url, KEY, 1.0)
         assert found.level == "failure"
         assert "cut after 0 s" in found.came
-        assert "1 signs of life" in found.came
+        assert "1 sign of life had come" in found.came
 
     async def test_a_way_that_is_silent(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("ops.doctor_proxy.SPARE_S", 0.1)
