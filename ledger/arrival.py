@@ -128,8 +128,10 @@ class OutOfOrder(msgspec.Struct, frozen=True, kw_only=True):
     """How the order of a ledger differs from the order of ids, for readers behind what it still holds.
 
     ``began`` is the baseline the ledger began with. A recorded message that is no latecomer was recorded before all
-    that have a higher id. What was trimmed is named, too; of very many latecomers only the newest are.
+    that have a higher id. What was trimmed is named, too; of very many latecomers only the newest are. ``handed_out``:
+    those of the ids asked for that this epoch returned as a position, whether it still holds them or not.
     """
 
     began: Baseline
     latecomers: tuple[Latecomer, ...]
+    handed_out: frozenset[int] = frozenset()

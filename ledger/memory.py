@@ -166,12 +166,13 @@ class MemoryLedger:
 
     async def returned(self, caller: CallerKey, message_ids: Sequence[int]) -> frozenset[int]:
         """See `ledger.port.Ledger`."""
-        return frozenset(id_ for id_ in message_ids if self._marked_s(caller, "returned", id_) is not None)
+        return frozenset(id_ for id_ in message_ids if self._marked(caller, "returned", id_))
 
-    async def out_of_order(self, caller: CallerKey) -> OutOfOrder:
+    async def out_of_order(self, caller: CallerKey, positions: Sequence[int] = ()) -> OutOfOrder:
         """See `ledger.port.Ledger`."""
         book = self._get(caller)
-        return OutOfOrder(began=book.began, latecomers=tuple(book.latecomers))
+        handed_out = frozenset(id_ for id_ in positions if self._marked_s(caller, "position", id_) is not None)
+        return OutOfOrder(began=book.began, latecomers=tuple(book.latecomers), handed_out=handed_out)
 
     async def forget(self, caller: CallerKey) -> None:
         """See `ledger.port.Ledger`."""
@@ -197,6 +198,9 @@ class MemoryLedger:
         """When the mark was made, if it was and still counts."""
         made_s = self._marks.get(caller, {}).get((kind, message_id))
         return made_s if made_s is not None and made_s + self._limits.returned_ttl_s > self._now() else None
+
+    def _marked(self, caller: CallerKey, kind: str, message_id: int) -> bool:
+        return self._marked_s(caller, kind, message_id) is not None
 
     def _handed_out(self, caller: CallerKey, book: Book, message_id: int) -> bool:
         """Whether the entry itself was a position, not one that the ledger had in its place before."""

@@ -113,8 +113,9 @@ class Ledger(Protocol):
         """Those of the ids that `note_returned` remembers as returned above a position."""
         ...
 
-    async def out_of_order(self, caller: CallerKey) -> OutOfOrder:
-        """What was recorded out of the order of ids since the ledger began, trimmed or not."""
+    async def out_of_order(self, caller: CallerKey, positions: Sequence[int] = ()) -> OutOfOrder:
+        """What was recorded out of the order of ids since the ledger began, trimmed or not; and of the ids in
+        ``positions`` which were handed out as such."""
         ...
 
     async def forget(self, caller: CallerKey) -> None:

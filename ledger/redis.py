@@ -215,13 +215,20 @@ class RedisLedger:
         )
         return frozenset(id_ for id_, marked in zip(message_ids, reply or (), strict=False) if marked)
 
-    async def out_of_order(self, caller: CallerKey) -> OutOfOrder:
+    async def out_of_order(self, caller: CallerKey, positions: Sequence[int] = ()) -> OutOfOrder:
         """See `ledger.port.Ledger`."""
-        began_id, began_time, late = _there(await out_of_order(self._scripts, **self._book(caller)), caller)
+        reply = await out_of_order(
+            self._scripts,
+            **self._book(caller),
+            marks=self._key(caller, "ret"),
+            members=[f"p{id_}" for id_ in positions],
+        )
+        began_id, began_time, late, marked = _there(reply, caller)
         latecomers = [record.split(b":") for record in (late or b"").split()]
         return OutOfOrder(
             began=Baseline(newest_id=int(began_id), time_s=entry.unpack_time(began_time)),
             latecomers=tuple(Latecomer(n=int(n), id=int(id_), top_id=int(top)) for n, id_, top in latecomers),
+            handed_out=frozenset(id_ for id_, there in zip(positions, marked, strict=True) if there),
         )
 
     async def forget(self, caller: CallerKey) -> None:

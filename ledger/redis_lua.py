@@ -291,11 +291,22 @@ def returned(*, marks: Key, members: Sequence[str]) -> list[Any] | None:
 
 
 @script(
-    OPEN + "return open() and redis.call('HMGET', meta, 'began_id', 'began_time', 'late') or nil",
+    OPEN
+    + """
+if not open() then return nil end
+local now, found = server_us(), {}
+for i, member in ipairs(members) do
+  local until_us = redis.call('ZSCORE', marks, member)
+  found[i] = until_us and tonumber(until_us) > now and 1 or 0
+end
+local began = redis.call('HMGET', meta, 'began_id', 'began_time', 'late')
+return { began[1], began[2], began[3], found }
+""",
     idempotent=True,
 )
-def out_of_order(*, meta: Key, log: Key, ids: Key, gone: Key) -> list[Any] | None:
-    """The baseline the ledger began with, and what was recorded out of order: ``n:id:top`` and a blank, repeated."""
+def out_of_order(*, meta: Key, log: Key, ids: Key, gone: Key, marks: Key, members: Sequence[str]) -> list[Any] | None:
+    """The baseline the ledger began with, what was recorded out of order (``n:id:top `` again and again), and which of
+    the marks are there."""
 
 
 @script("redis.call('DEL', meta, log, ids, gone, marks) return nil", idempotent=True)
