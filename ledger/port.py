@@ -104,8 +104,8 @@ class Ledger(Protocol):
     ) -> None:
         """Remember for a day the ids returned above a position, and that the position (an id) was handed out.
 
-        With ``n``, its offset in the life ``epoch``, the position is remembered only where that is still true: after a
-        flush or a failover the order may be another one.
+        With ``n``, its offset in the life ``epoch`` (empty: in whichever there is), the position is remembered only
+        where that is still true: after a flush or a failover the order may be another one.
         """
         ...
 

@@ -245,7 +245,7 @@ local now = server_us()
 local until_us = string.format('%.0f', now + tonumber(marks_ttl_ms) * 1000)
 for _, id in ipairs(above_ids) do redis.call('ZADD', marks, until_us, 'r' .. id) end
 local book = n ~= '0' and open()
-if n == '0' or (book and book.epoch == epoch and offset(book, position) == tonumber(n)) then
+if n == '0' or (book and (epoch == '' or epoch == book.epoch) and offset(book, position) == tonumber(n)) then
   redis.call('ZADD', marks, until_us, 'p' .. position)
 end
 redis.call('ZREMRANGEBYSCORE', marks, '-inf', string.format('%.0f', now))

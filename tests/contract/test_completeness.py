@@ -230,10 +230,11 @@ class TestPositions:
         await note(ALICE, above=[], position=99, epoch=begun.epoch, n=1)
         await note(ALICE, above=[], position=100, epoch="another", n=2)
         await note(ALICE, above=[], position=100, epoch=begun.epoch, n=1)
+        await note(ALICE, above=[], position=100, n=1)
         await note(ALICE, above=[120], position=77, epoch=begun.epoch, n=3)
         places = await backend.ledger.locate(ALICE, [99, 100])
         assert {id_: place.handed_out for id_, place in places.items()} == {99: True, 100: False}
-        await note(ALICE, above=[121], position=100, epoch=begun.epoch, n=2)
+        await note(ALICE, above=[121], position=100, n=2)
         assert (await backend.ledger.locate(ALICE, [100]))[100].handed_out
         assert await backend.ledger.returned(ALICE, [120, 121]) == {120, 121}
 
