@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from fmsg.errors import HostUnreachable
-from ledger.port import LedgerUnavailable, NoLedger
+from ledger.port import LedgerUnavailable, NoLedger, StaleEpoch
 from mcp_front.caller import Caller
 from mcp_front.waiting.answers import answer, answer_again, answer_nothing
 from mcp_front.waiting.decide import Return, WaitUntil
@@ -140,7 +140,7 @@ class Held:
             return None
         except Moved as moved:
             self._begin_anew(moved.cause)
-        except NoLedger:
+        except (NoLedger, StaleEpoch):
             self._begin_anew("epoch")
         except LedgerUnavailable as error:
             self._store_failed(error)
@@ -275,7 +275,7 @@ class Held:
                 accepted = True
                 if self._stand is not None and self._pursuit is not None:
                     after_id = await self._keeper.close(self._stand, self._pursuit)
-        except (TimeoutError, LedgerUnavailable, NoLedger, *PASSING) as error:
+        except (TimeoutError, LedgerUnavailable, NoLedger, StaleEpoch, *PASSING) as error:
             self._trouble = self._trouble or error
         if after_id is None:
             raise self._trouble or HostUnreachable("the host did not answer before the time limit; call again")

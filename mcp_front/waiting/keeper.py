@@ -130,6 +130,12 @@ async def note(stand: Stand, position: Position, *, above: tuple[int, ...]) -> N
         if position.epoch and not position.n and position.id:
             await save_step(stand.documents, stand.caller, position.id, Step(position.epoch, position.offset))
         if position.n or above:
-            await stand.ledger.note_returned(stand.caller, above=above, position=position.id if position.n else 0)
+            await stand.ledger.note_returned(
+                stand.caller,
+                above=above,
+                position=position.id if position.n else 0,
+                epoch=position.epoch,
+                n=position.n,
+            )
     except LedgerError as error:
         log.warning("a position was handed out unrecorded: %s", error, extra={"action": "note_failed"})

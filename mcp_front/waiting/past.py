@@ -16,7 +16,7 @@ import msgspec
 from fmsg.errors import Forbidden, NotFound
 from fmsg.message import Message
 from ledger.arrival import Arrival, CallerKey, Latecomer, LedgerState, OutOfOrder, Seen
-from ledger.catch_up import catch_up, in_order, is_news, seen_from
+from ledger.catch_up import catch_up, in_order, seen_from
 from ledger.port import Ledger
 from ledger.roots import Lineage, ThreadApi
 from mcp_front.waiting.history import MARGIN, ReceivedList, Surroundings, look_around
@@ -187,6 +187,7 @@ class _Sorter:
     def __init__(self, api: WaitApi, ledger: Ledger, caller: CallerKey, address: str, state: LedgerState) -> None:
         self.after = state
         """The ledger's state after the last comparison."""
+        self._news: list[Seen] = []
         self._api = api
         self._ledger = ledger
         self._caller = caller
@@ -201,23 +202,25 @@ class _Sorter:
 
         What it should hold is recorded with all that arrived with it: one alone might move the baseline past others.
         """
-        missing = await self._missing(listed)
-        if any(is_news(seen, self.after.baseline) for seen in missing):
+        missing = await self._compare(listed)
+        if self._news:
             await catch_up(self._api, self._ledger, self._caller, self._address, source="poll")
-            missing = await self._missing(missing)
-        news = [seen for seen in missing if is_news(seen, self.after.baseline)]
-        if news:
-            await self._ledger.append(self._caller, in_order(news), "poll")
-        return [seen for seen in missing if not is_news(seen, self.after.baseline)]
+            missing = await self._compare(listed)
+        if self._news:
+            await self._ledger.append(self._caller, in_order(self._news), "poll", since=self.after)
+        return missing
 
-    async def _missing(self, listed: Sequence[Seen]) -> list[Seen]:
+    async def _compare(self, listed: Sequence[Seen]) -> list[Seen]:
+        """What is old and not in the ledger; and ``_news``, what is new and not in it."""
         held = await self._ledger.locate(self._caller, [seen.id for seen in listed])
-        # Read after the places: what was trimmed in between is then below the baseline and no news.
-        after = await self._ledger.state(self._caller)
-        if after is None or after.epoch != self.after.epoch:
+        missing = [seen for seen in listed if seen.id not in held]
+        # Compared after the places: what was trimmed in between is no news by then.
+        compared = await self._ledger.compare(self._caller, missing, since=self.after)
+        if compared.state.epoch != self.after.epoch:
             raise Moved("epoch")
-        self.after = after
-        return [seen for seen in listed if seen.id not in held]
+        self.after = compared.state
+        self._news = [seen for seen in missing if seen.id in compared.news]
+        return [seen for seen in missing if seen.id not in compared.news]
 
 
 def _rooted(listed: Sequence[Seen]) -> tuple[Arrival, ...]:
