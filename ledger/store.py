@@ -13,6 +13,7 @@ from ledger.limits import LedgerLimits
 from ledger.memory import MemoryDoorbell, MemoryLedger
 from ledger.memory_oversight import MemoryOrders, MemoryProcesses
 from ledger.memory_side import MemoryActivations, MemoryChores, MemoryDocuments, MemoryFleet
+from ledger.parked import ParkedTokens
 from ledger.port import LedgerUnavailable
 from ledger.redis import RedisLedger
 from ledger.redis_side import (
@@ -95,6 +96,8 @@ class RedisStore:
         self.chores = RedisChores(self.scripts, self.topology, limits=limits)
         self.processes = RedisProcesses(self.scripts, self.topology, limits=limits)
         self.orders = RedisOrders(self.scripts, self.topology)
+        self.parked = ParkedTokens(self.scripts, self.topology, clock=clock)
+        """Access tokens for the other fronts, each for who has its API key."""
         self.doorbell.hear(WAKE, self.activations.heard)
         self.doorbell.hear(ORDERS, self.orders.heard)
         self._open = AsyncExitStack()

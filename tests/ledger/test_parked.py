@@ -42,6 +42,19 @@ async def test_who_has_another_key_or_host_finds_nothing(parked: ParkedTokens) -
     assert await parked.find(KEY, "https://there.test") is None
 
 
+async def test_a_token_moved_under_the_name_of_another_key_does_not_open(
+    parked: ParkedTokens, backend: Backend
+) -> None:
+    await parked.park(KEY, URL, token())
+    (mine,) = await backend.keys()
+    sealed = await backend.command("GET", mine)
+    await parked.park(KEY + "x", URL, token())
+    (theirs,) = set(await backend.keys()) - {mine}
+    await backend.command("SET", theirs, sealed, "PX", 60_000)
+    assert await parked.find(KEY + "x", URL) is None
+    assert await parked.find(KEY, URL) is not None
+
+
 async def test_redis_shows_nothing_of_it(parked: ParkedTokens, backend: Backend) -> None:
     await parked.park(KEY, URL, token())
     (key,) = await backend.keys()
