@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cksum requirements-dev.lock pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check format lock clean
+.PHONY: help setup demo test lint types check format lock clean bench
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ lint: setup ## ruff, both halves
 
 types: setup ## strict type check, tests included
 	$(BIN)/mypy
+
+bench: setup ## measure everything, about 20 minutes; ARGS=--quick: two. Writes docs/performance.md
+	$(BIN)/fmsg-mcpd bench --report docs $(ARGS)
 
 check: lint types test ## everything CI runs
 

@@ -221,7 +221,10 @@ def parser() -> argparse.ArgumentParser:
         _bench,
     )
     bench.add_argument(
-        "--size", choices=("full", "quick", "tiny"), default="full", help="how much of everything (default: %(default)s)"
+        "--size",
+        choices=("full", "quick", "tiny"),
+        default="full",
+        help="how much of everything (default: %(default)s)",
     )
     bench.add_argument("--quick", action="store_const", const="quick", dest="size", help="the same as --size quick")
     bench.add_argument(

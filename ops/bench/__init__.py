@@ -1,0 +1,1 @@
+"""`fmsg-mcpd bench`: what a waiting agent costs, and how quickly it is woken, measured on processes of their own."""

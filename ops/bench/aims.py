@@ -1,0 +1,264 @@
+"""What the product is meant to reach, and which figure of a run says whether it does."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ops.bench.figures import Figure, Run
+
+
+class Aim(msgspec.Struct, frozen=True, kw_only=True):
+    """A bound on one figure. ``of``: which number of it counts."""
+
+    what: str
+    scene: str
+    figure: str
+    most: float | None = None
+    least: float | None = None
+    of: str = "value"
+    """``value``, ``p99``, ``ratio`` to the yardstick, or ``growth``: to the same figure of ``since``, less one."""
+    since: str = ""
+    factor: float = 1.0
+    """What the figure is multiplied by to be in the unit of the bound."""
+    unit: str = ""
+
+    def bound(self) -> str:
+        """The bound, to be read."""
+        return (
+            f"≤ {shown(self.most)}{_unit(self.unit)}"
+            if self.most is not None
+            else (f"≥ {shown(self.least or 0)}{_unit(self.unit)}")
+        )
+
+    def reached(self, run: Run) -> float | None:
+        """The number that counts, or None where the run did not measure it."""
+        figure = run.figure(self.scene, self.figure)
+        if figure is None:
+            return None
+        found = _number(figure, self.of)
+        if self.of == "growth":
+            earlier = run.figure(self.scene, self.since)
+            found = None if earlier is None or not earlier.value else (figure.value / earlier.value - 1) * 100
+        return None if found is None else found * self.factor
+
+    def spread(self, run: Run) -> str:
+        """How far the figure scattered, to be read."""
+        figure = run.figure(self.scene, self.figure)
+        if figure is None:
+            return ""
+        if figure.percentiles is not None:
+            found = figure.percentiles
+            return f"p50 {shown(found.p50)}, p90 {shown(found.p90)}, p99 {shown(found.p99)}, most {shown(found.worst)}"
+        if figure.low is None or figure.high is None:
+            return ""
+        return f"{shown(figure.low * self.factor)} – {shown(figure.high * self.factor)} in {figure.rounds} rounds"
+
+    def holds(self, found: float) -> bool:
+        """Whether a number is within the bound."""
+        return (self.most is None or found <= self.most) and (self.least is None or found >= self.least)
+
+
+def _number(figure: Figure, of: str) -> float | None:
+    if of == "p99":
+        return None if figure.percentiles is None else figure.percentiles.p99
+    return figure.ratio if of == "ratio" else figure.value
+
+
+def _unit(unit: str) -> str:
+    return f" {unit}" if unit else ""
+
+
+def shown(value: float) -> str:
+    """A number with about three digits that say something."""
+    if value != value or value in (float("inf"), float("-inf")):
+        return "–"
+    size = abs(value)
+    if size >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if size >= 10 else f"{value:.2f}"
+
+
+N = "10,000"
+
+AIMS = (
+    Aim(
+        what="waits held at the end of the growth",
+        scene="hold",
+        figure=f"held at the end of {N} (as the front counts)",
+        least=10_000,
+    ),
+    Aim(what="waits cut or refused while growing", scene="hold", figure="waits lost while growing", most=0),
+    Aim(
+        what="60 s waits that ran out and were renewed",
+        scene="hold",
+        figure="waits that ran out and were renewed",
+        least=10_000,
+    ),
+    Aim(what="of them cut or refused", scene="hold", figure="connections cut or calls refused", most=0),
+    Aim(what="front memory per held wait", scene="hold", figure=f"{N}: front memory per caller", most=32, unit="kB"),
+    Aim(what="daemon memory per caller", scene="hold", figure=f"{N}: daemon memory per caller", most=25, unit="kB"),
+    Aim(what="Redis memory per idle caller", scene="hold", figure=f"{N}: Redis data per caller", most=6, unit="kB"),
+    Aim(
+        what="front CPU per wait established, caller known",
+        scene="hold",
+        figure=f"{N}: front CPU per known caller",
+        most=0.8,
+        unit="ms",
+    ),
+    Aim(
+        what="front CPU per wait established, caller new",
+        scene="hold",
+        figure=f"{N}: front CPU per new caller",
+        most=1.6,
+        unit="ms",
+    ),
+    Aim(
+        what="idle CPU with 10,000 held, all processes",
+        scene="hold",
+        figure=f"{N}: idle CPU, all processes",
+        most=6,
+        unit="% of a core",
+    ),
+    Aim(
+        what="push to result, 1,000 waiting, without thread, p50",
+        scene="wake",
+        figure="push to result, one at a time, without thread",
+        most=5,
+        unit="ms",
+    ),
+    Aim(
+        what="the same, p99",
+        scene="wake",
+        figure="push to result, one at a time, without thread",
+        of="p99",
+        most=20,
+        unit="ms",
+    ),
+    Aim(
+        what="1,000 get a message at once: last result",
+        scene="wake",
+        figure="all at once: from the first push to the last result",
+        most=2,
+        unit="s",
+    ),
+    Aim(
+        what="the same: CPU per wake, all processes",
+        scene="wake",
+        figure="all at once: CPU per wake, all processes",
+        most=2,
+        unit="ms",
+    ),
+    Aim(
+        what="upstream sockets of a caller with 1 wait",
+        scene="one caller",
+        figure="1: upstream sockets of the caller",
+        most=1,
+    ),
+    Aim(
+        what="upstream sockets of a caller with 50 waits",
+        scene="one caller",
+        figure="50: upstream sockets of the caller",
+        most=1,
+    ),
+    Aim(
+        what="upstream requests per wake without thread",
+        scene="wake",
+        figure="upstream requests per wake, without thread",
+        most=1,
+    ),
+    Aim(
+        what="upstream requests per wake with thread",
+        scene="wake",
+        figure="upstream requests per wake, with thread",
+        most=2,
+    ),
+    Aim(
+        what="`whoami`, 16 connections",
+        scene="tools",
+        figure="whoami, 16 connections: calls per second",
+        least=1_200,
+        unit="/s",
+    ),
+    Aim(what="the same, p99", scene="tools", figure="whoami, 16 connections: time", of="p99", most=50, unit="ms"),
+    Aim(
+        what="`list_messages` (20), 16 connections",
+        scene="tools",
+        figure="list_messages, 16 connections: calls per second",
+        least=500,
+        unit="/s",
+    ),
+    Aim(
+        what="the same, p99", scene="tools", figure="list_messages, 16 connections: time", of="p99", most=50, unit="ms"
+    ),
+    Aim(
+        what="`list_messages`, calls per second over the bare handler's with the same upstream request",
+        scene="tools",
+        figure="list_messages, 16 connections: calls per second",
+        of="ratio",
+        least=0.25,
+    ),
+    Aim(
+        what="front memory per wait, from 1,000 to 10,000",
+        scene="hold",
+        figure=f"{N}: front memory per caller",
+        of="growth",
+        since="1,000: front memory per caller",
+        most=20,
+        unit="%",
+    ),
+    Aim(
+        what="daemon memory per caller, from 1,000 to 10,000",
+        scene="hold",
+        figure=f"{N}: daemon memory per caller",
+        of="growth",
+        since="1,000: daemon memory per caller",
+        most=20,
+        unit="%",
+    ),
+    Aim(
+        what="front CPU per new caller, from 1,000 to 10,000",
+        scene="hold",
+        figure=f"{N}: front CPU per new caller",
+        of="growth",
+        since="1,000: front CPU per new caller",
+        most=20,
+        unit="%",
+    ),
+    Aim(
+        what="stdio: spawn to `initialize` answered, median",
+        scene="stdio",
+        figure="spawn to initialize answered",
+        most=600,
+        unit="ms",
+    ),
+    Aim(what="stdio: memory when idle", scene="stdio", figure="memory when idle", most=65, unit="MB"),
+    Aim(
+        what="soak: front growth after the first two minutes",
+        scene="soak",
+        figure="front growth after the first fifth",
+        most=5,
+        unit="%",
+    ),
+    Aim(
+        what="soak: daemon growth after the first two minutes",
+        scene="soak",
+        figure="daemon growth after the first fifth",
+        most=5,
+        unit="%",
+    ),
+    Aim(what="soak: waits still held", scene="soak", figure="waits still held", most=0),
+    Aim(
+        what="soak: front descriptors left over",
+        scene="soak",
+        figure="front descriptors more than before, event sockets left out",
+        most=0,
+    ),
+    Aim(
+        what="soak: daemon descriptors left over",
+        scene="soak",
+        figure="daemon descriptors more than before, event sockets left out",
+        most=0,
+    ),
+    Aim(what="soak: Redis keys that would stay for ever", scene="soak", figure="Redis keys without a TTL", most=0),
+)
+"""All of them, in the order of the page."""

@@ -1,0 +1,53 @@
+"""`ops.bench.report` and `ops.bench.plot`: a page that says what was reached, and pictures that are XML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+from ops.bench.figures import Scene, read
+from ops.bench.plot import plot
+from ops.bench.report import BEGIN_NOTES, END_NOTES, publish
+from tests.ops.bench.test_figures import a_run
+
+
+def a_scene() -> Scene:
+    """A scene with two figures that have aims."""
+    scene = Scene(name="hold", title="Waiting callers", how="They wait.")
+    scene.note("10,000: front memory per caller", 40.0, "kB", bare=10.0)
+    scene.note("10,000: daemon memory per caller", 20.0, "kB")
+    scene.series["front memory per caller, kB"] = [(100, 41.0), (1_000, 40.5), (10_000, 40.0)]
+    scene.failures.append("one call was cut")
+    return scene
+
+
+def test_the_page_has_aims_figures_failures_and_pictures(tmp_path: Path) -> None:
+    publish(a_run(a_scene()), tmp_path)
+    page = (tmp_path / "performance.md").read_text()
+    assert "| front memory per held wait | ≤ 32 kB | 40 kB | **not reached** |" in page
+    assert "| daemon memory per caller | ≤ 25 kB | 20 kB | reached |" in page
+    assert "not measured" in page
+    assert "one call was cut" in page
+    assert "| 10,000: front memory per caller | 40 kB |  | 10 kB | 4 |" in page
+    assert "performance/hold-memory.svg" in page
+    ElementTree.parse(tmp_path / "performance" / "hold-memory.svg")
+    assert read((tmp_path / "performance" / "run.json").read_bytes()).scenes[0].name == "hold"
+
+
+def test_what_was_written_by_hand_is_kept(tmp_path: Path) -> None:
+    publish(a_run(a_scene()), tmp_path)
+    page = tmp_path / "performance.md"
+    page.write_text(page.read_text().replace(BEGIN_NOTES, f"{BEGIN_NOTES}\n\nWhere it goes: there."))
+    publish(a_run(a_scene()), tmp_path)
+    text = page.read_text()
+    assert text.count("Where it goes: there.") == 1
+    assert text.index(BEGIN_NOTES) < text.index("Where it goes") < text.index(END_NOTES)
+
+
+def test_a_plot_is_xml_and_escapes_its_texts() -> None:
+    root = ElementTree.fromstring(plot("a < b", {"x & y": [(1, 2.0), (10, 3.0)]}, x="<count>", log_x=True))
+    assert root.tag.endswith("svg")
+
+
+def test_a_plot_of_one_point_of_nothing() -> None:
+    ElementTree.fromstring(plot("nothing", {"none": [(5, 0.0)]}, x="x"))

@@ -1,0 +1,72 @@
+"""`ops.bench.run`: all scenarios, tiny, on real processes; and what is refused. Structure only, never times."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ops.bench.aims import AIMS
+from ops.bench.figures import read, write
+from ops.bench.run import PLAYS, SCENARIOS, Options, Refused, bench, play
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the bench reads /proc")
+
+
+@linux
+async def test_a_tiny_run_measures_every_scenario() -> None:
+    said: list[str] = []
+    run = await play(Options(size="tiny"), say=said.append)
+    assert [scene.name for scene in run.scenes] == ["stdio", "tools", "wake", "rate", "one caller", "hold", "soak"]
+    assert len(said) == len(SCENARIOS)
+    assert read(write(run)) == run
+    assert [failure for scene in run.scenes for failure in scene.failures] == []
+    for scene in run.scenes:
+        assert scene.figures, scene.name
+    hold = next(scene for scene in run.scenes if scene.name == "hold").figures
+    assert hold["held at the end of 10 (as the front counts)"].value == 10
+    assert hold["connections cut or calls refused"].value == 0
+    assert hold["upstream sockets per caller, most"].value == 1
+    names = {(scene.name, name.partition(": ")[2]) for scene in run.scenes for name in scene.figures}
+    for aim in AIMS:
+        where, _, what = aim.figure.partition(": ")
+        if where in ("1,000", "10,000"):
+            assert (aim.scene, what) in names, aim.figure
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (Options(url="https://127.0.0.1:1/mcp", keys="k"), "no TLS"),
+        (Options(url="http://mcp.example.org/mcp", keys="k"), "not this machine"),
+        (Options(url="http://127.0.0.1:1/mcp"), "--keys"),
+    ],
+)
+async def test_what_the_bench_does_not_do(options: Options, told: str) -> None:
+    with pytest.raises(Refused, match=told):
+        await play(options)
+
+
+@linux
+def test_a_server_that_is_not_there_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("# of two callers\nfmsgk_a\nfmsgk_b\n")
+    assert bench(Options(url="http://127.0.0.1:1/mcp", keys=str(keys))) == 2
+    assert capsys.readouterr().err.startswith("fmsg-mcpd bench: ")
+
+
+@linux
+def test_a_process_is_named_with_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("fmsgk_a\nfmsgk_b\n")
+    assert bench(Options(url="http://127.0.0.1:1/mcp", keys=str(keys), pids=("front",))) == 2
+    assert "NAME=PID" in capsys.readouterr().err
+
+
+def test_the_command_line_knows_every_scenario() -> None:
+    from ops.cli import parser
+
+    for name in SCENARIOS:
+        assert parser().parse_args(["bench", "--only", name]).only == [name]
+    assert set(PLAYS) < set(SCENARIOS)
