@@ -11,17 +11,12 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 
-from ledger.port import Store
 from ops.settings import SettingError, Settings, load, unknown
 
 log = logging.getLogger("ops.serve")
 
 Serve = Callable[[Settings, asyncio.Event], Awaitable[None]]
 """Runs a part until the event is set."""
-
-
-READY_TIMEOUT_S = 2.0
-"""A readiness probe answers before its own usual deadline of a few seconds."""
 
 
 def run_role(role: str, serve: Serve, *, own_signals: bool = True) -> int:
@@ -101,12 +96,11 @@ def daemon() -> int:
         import time
 
         from daemon.daemon import Daemon
-        from ops import health, parts
+        from ops import parts
+        from ops.attended import attended
         from ops.processes import announce
-        from ops.version import version
 
         async with parts.host_http(settings) as http, parts.redis_store(settings) as store:
-            await store.ping()
             running = Daemon(
                 store,
                 http,
@@ -116,51 +110,29 @@ def daemon() -> int:
                 clock=time.time,
                 rng=random.Random(),
             )
-
-            async def ready() -> str | None:
-                return await store_ready(store)
-
-            async with health.serving(
-                settings.metrics_host, settings.metrics_port, role="daemon", version=version(), ready=ready
-            ) as port:
+            async with attended(settings, store, stop, role="daemon", side_port=settings.metrics_port) as port:
                 announce(daemon=os.getpid(), metrics_port=port)
                 await running.run(stop)
 
     return run_role("daemon", serve)
 
 
-async def store_ready(store: Store) -> str | None:
-    """None if Redis can be written and read, else why the process is not ready."""
-    from ledger.port import LedgerUnavailable
-
-    try:
-        async with asyncio.timeout(READY_TIMEOUT_S):
-            await store.ping()
-    except (LedgerUnavailable, TimeoutError) as error:
-        return f"Redis cannot be used: {error or 'no answer in time'}"
-    return None
-
-
 def worker() -> int:
     """Run a worker until a signal comes."""
 
     async def serve(settings: Settings, stop: asyncio.Event) -> None:
-        from ops import health, parts
+        from ops import parts
+        from ops.attended import attended
         from ops.processes import announce
-        from ops.version import version
         from workers.worker import run_worker
 
-        async with parts.host_http(settings) as http, parts.redis_store(settings) as store:
-            await store.ping()
-
-            async def ready() -> str | None:
-                return await store_ready(store)
-
-            async with health.serving(
-                settings.metrics_host, settings.metrics_port, role="worker", version=version(), ready=ready
-            ) as port:
-                announce(worker=os.getpid(), metrics_port=port)
-                await run_worker(parts.worker_settings(settings), store, http, stop=stop)
+        async with (
+            parts.host_http(settings) as http,
+            parts.redis_store(settings) as store,
+            attended(settings, store, stop, role="worker", side_port=settings.metrics_port) as port,
+        ):
+            announce(worker=os.getpid(), metrics_port=port)
+            await run_worker(parts.worker_settings(settings), store, http, stop=stop)
 
     return run_role("worker", serve)
 
@@ -172,9 +144,9 @@ def front(*, host: str | None, port: int | None, workers: int | None, fd: int | 
     """
 
     async def serve(settings: Settings, stop: asyncio.Event) -> None:
-        from ops import health, parts
+        from ops import parts
+        from ops.attended import attended
         from ops.processes import announce
-        from ops.version import version
 
         front_settings = parts.front_settings(settings, host=host, port=port)
         parts.seal_keys(settings)
@@ -187,16 +159,9 @@ def front(*, host: str | None, port: int | None, workers: int | None, fd: int | 
         from mcp_front.serve import serve_http
 
         async with parts.host_http(settings) as http, parts.redis_store(settings) as store:
-            await store.ping()
-
-            async def ready() -> str | None:
-                return "draining" if stop.is_set() else await store_ready(store)
-
             sockets = None if fd is None else [socket.socket(fileno=fd)]
             side_port = None if fd is not None else settings.metrics_port
-            async with health.serving(
-                settings.metrics_host, side_port, role="front", version=version(), ready=ready
-            ) as metrics_port:
+            async with attended(settings, store, stop, role="front", side_port=side_port) as metrics_port:
 
                 def started(bound_host: str, bound_port: int) -> None:
                     url = mcp_url(bound_host, bound_port, front_settings.http.path)

@@ -17,11 +17,11 @@ from daemon.daemon import Daemon
 from ledger.embedded import EmbeddedRedis, NoServer
 from ledger.seal import SealKeys
 from mcp_front.serve import serve_http
-from ops import health, parts
+from ops import parts
+from ops.attended import attended
 from ops.processes import announce
-from ops.serve import mcp_url, run_role, store_ready
+from ops.serve import mcp_url, run_role
 from ops.settings import SettingError, Settings
-from ops.version import version
 from workers.worker import run_worker
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,6 @@ async def _serve(settings: Settings, *, host: str | None, port: int | None, stop
     worker_settings = msgspec.structs.replace(parts.worker_settings(settings), queue_url=None)
     rng = random.Random()
     async with parts.host_http(settings) as http, parts.redis_store(settings) as store:
-        await store.ping()
         daemon = Daemon(
             store,
             http,
@@ -80,12 +79,7 @@ async def _serve(settings: Settings, *, host: str | None, port: int | None, stop
         )
         front_done = asyncio.Event()
 
-        async def ready() -> str | None:
-            return "draining" if stop.is_set() else await store_ready(store)
-
-        async with health.serving(
-            settings.metrics_host, settings.metrics_port, role="up", version=version(), ready=ready
-        ) as metrics_port:
+        async with attended(settings, store, stop, role="up", side_port=settings.metrics_port) as metrics_port:
 
             def started(bound_host: str, bound_port: int) -> None:
                 url = mcp_url(bound_host, bound_port, front_settings.http.path)
