@@ -176,7 +176,7 @@ class Held:
                 stand.caller,
                 stand.positions,
                 start,
-                filters=stand.filters,
+                filters=self._keeper.filters(stand.filters),
                 settle_s=self._request.settle_s,
                 max_batch=self._settings.max_batch,
             )

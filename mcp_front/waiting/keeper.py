@@ -6,7 +6,7 @@ import logging
 from typing import Protocol
 
 from ledger.port import LedgerError
-from mcp_front.waiting.decide import Return
+from mcp_front.waiting.decide import Filters, Return
 from mcp_front.waiting.footing import Stand
 from mcp_front.waiting.positions import Position, Start
 from mcp_front.waiting.pursuit import Pursuit
@@ -42,6 +42,10 @@ class Keeper(Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """What the agent should know about its position."""
+        ...
+
+    def filters(self, asked: Filters) -> Filters:
+        """What to wait for, where the call asks for this."""
         ...
 
     async def start(self, stand: Stand) -> Start | Delivery | None:
@@ -91,6 +95,10 @@ class PlainKeeper:
     def position_id(self) -> int | None:
         """See `Keeper`."""
         return None if self._position is None else self._position.id
+
+    def filters(self, asked: Filters) -> Filters:
+        """See `Keeper`."""
+        return asked
 
     async def start(self, stand: Stand) -> Start:
         """See `Keeper`."""

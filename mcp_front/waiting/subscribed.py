@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from fmsg.reference import format_reference
-from mcp_front.waiting.decide import Return
+from mcp_front.waiting.decide import Filters, Return
 from mcp_front.waiting.footing import Stand
 from mcp_front.waiting.keeper import find_now
 from mcp_front.waiting.kept import Kept
@@ -56,6 +58,10 @@ class SubscriptionKeeper:
             f"after_id {format_reference(self._after_id)} acknowledges nothing: it is not the after_id of the last "
             f"result of subscription {self._kept.name}, which goes on from where it stood",
         )
+
+    def filters(self, asked: Filters) -> Filters:
+        """See `Keeper`: those the subscription was made with."""
+        return msgspec.structs.replace(asked, from_=self._state.from_, thread_root=self._state.thread_root)
 
     async def start(self, stand: Stand) -> Start | Delivery | None:
         """See `Keeper`."""
