@@ -26,6 +26,10 @@ SPARE_FILES = 320
 """Files a process needs besides its sockets to callers: 256 requests to the host at the same time, 32 connections to
 Redis, and its own."""
 
+FEEDS = 10_000
+"""Sockets that one daemon should be able to hold: what its paces are made for (`daemon.settings`). It takes more where
+it has to, since the callers of a daemon that died go to those that are left."""
+
 STDIO_FILES = 256
 """What a stdio server is content with."""
 
@@ -170,17 +174,18 @@ def check_files(settings: Settings, *, role: str, limits: tuple[int, int] | None
     if soft >= wanted:
         return Finding(check="file limit", level="ok", tried=tried, came=shown)
     do = "Set LimitNOFILE=65536 in the systemd unit (or `ulimit -n 65536`)"
-    variable = "FMSG_MAX_FEEDS" if "feeds" in what else "FMSG_MCP_MAX_WAITS"
-    do += "." if role == "stdio" else f", or lower {variable}."
+    do += ", or lower FMSG_MCP_MAX_WAITS." if role in SERVING else "."
     return Finding(check="file limit", level="warning", tried=tried, came=shown, do=do)
 
 
 def _wanted_files(settings: Settings, role: str) -> tuple[int, str]:
-    feeds, waits = settings.max_feeds + SPARE_FILES, settings.max_waits + SPARE_FILES
-    feeding = (feeds, f"FMSG_MAX_FEEDS ({settings.max_feeds} sockets) of a daemon: feeds")
-    waiting = (waits, f"FMSG_MCP_MAX_WAITS ({settings.max_waits} connections) of a front")
+    feeding = (FEEDS + SPARE_FILES, f"the {FEEDS} sockets of a daemon")
+    waiting = (
+        settings.max_waits + SPARE_FILES,
+        f"the FMSG_MCP_MAX_WAITS ({settings.max_waits}) connections of a front",
+    )
     if role == "up":
-        return feeds + waits, f"FMSG_MAX_FEEDS and FMSG_MCP_MAX_WAITS ({settings.max_feeds} + {settings.max_waits})"
+        return feeding[0] + waiting[0], f"{feeding[1]} and {waiting[1]}"
     if role == "fleet":
         return max(feeding, waiting)
     if role == "daemon":

@@ -199,9 +199,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 30.0
     max_connects_per_second: Annotated[
         float,
-        Variable("FMSG_MAX_CONNECTS_PER_SECOND", "Event sockets a daemon opens per second.", ("daemon", "up")),
-    ] = 50.0
-    max_feeds: Annotated[int, Variable("FMSG_MAX_FEEDS", "Feeds one daemon runs.", ("daemon", "up"))] = 20_000
+        Variable(
+            "FMSG_MAX_CONNECTS_PER_SECOND",
+            "Event sockets opened per second at the host, by all daemons of the fleet together.",
+            ("daemon", "up"),
+        ),
+    ] = 100.0
     reconcile_s: Annotated[
         float,
         Variable("FMSG_RECONCILE_SECONDS", "About how often a live feed is compared with the host's list.", _ALL),

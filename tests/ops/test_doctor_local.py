@@ -6,7 +6,7 @@ import pytest
 
 from ledger.seal import SealKeys
 from ops.doctor_findings import Finding
-from ops.doctor_local import check_admission, check_configuration, check_files
+from ops.doctor_local import FEEDS, SPARE_FILES, check_admission, check_configuration, check_files
 from ops.settings import Settings
 
 FLEET = {
@@ -53,14 +53,20 @@ def test_what_is_missing_is_named(role: str, missing: list[str]) -> None:
 
 
 def test_every_mistake_is_shown_at_once_and_the_rest_still_counts() -> None:
-    environ = {**FLEET, "FMSG_MCP_PORT": "http", "FMSG_LOG_FORMAT": "xml", "FMSG_API_URI": "x", "FMSG_MAX_FEEDS": "5"}
+    environ = {
+        **FLEET,
+        "FMSG_MCP_PORT": "http",
+        "FMSG_LOG_FORMAT": "xml",
+        "FMSG_API_URI": "x",
+        "FMSG_IDLE_MINUTES": "5",
+    }
     configuration = check_configuration(environ, role="fleet")
     told = {one.tried: one for one in configuration.findings}
     assert set(told) == {"read FMSG_MCP_PORT", "read FMSG_LOG_FORMAT", "look FMSG_API_URI up"}
     assert "not a whole number" in told["read FMSG_MCP_PORT"].came
     assert "Did you mean FMSG_API_URL?" in told["look FMSG_API_URI up"].came
     assert told["look FMSG_API_URI up"].level == "warning"
-    assert configuration.settings.max_feeds == 5
+    assert configuration.settings.idle_minutes == 5
 
 
 @pytest.mark.parametrize("role", ["front", "up", "fleet"])
@@ -114,7 +120,8 @@ def test_a_directory_that_cannot_be_written_is_a_failure(tmp_path: Path, monkeyp
         ("stdio", 256, "ok"),
         ("stdio", 100, "warning"),
         ("worker", 256, "ok"),
-        ("daemon", 20_320, "ok"),
+        ("daemon", FEEDS + SPARE_FILES, "ok"),
+        ("daemon", FEEDS, "warning"),
         ("daemon", 1024, "warning"),
         ("front", 1024, "warning"),
         ("fleet", 20_320, "ok"),
@@ -130,8 +137,17 @@ def test_files_enough_for_what_is_held(role: str, soft: int, level: str) -> None
     assert ("LimitNOFILE" in found.do) == (level == "warning")
 
 
+@pytest.mark.parametrize(
+    ("role", "lowered"), [("daemon", False), ("worker", False), ("front", True), ("up", True), ("fleet", True)]
+)
+def test_only_a_front_is_told_of_the_setting_that_wants_files(role: str, lowered: bool) -> None:
+    found = check_files(Settings(), role=role, limits=(100, 4096))
+    assert ("FMSG_MCP_MAX_WAITS" in found.do) == lowered
+    assert "at most 4096" in found.came
+
+
 def test_the_limit_of_this_process_is_looked_up() -> None:
-    assert check_files(Settings(max_feeds=1), role="daemon").level in ("ok", "warning")
+    assert check_files(Settings(), role="daemon").level in ("ok", "warning")
 
 
 def test_a_system_without_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from daemon.settings import DaemonSettings
 from mcp_front.settings import Budgets, budget_name
-from ops import configuration_doc
+from ops import configuration_doc, parts
 from ops.settings import SettingError, Settings, load, unknown, variables
+
+OPS = Path(configuration_doc.__file__).parent
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -84,6 +90,18 @@ def test_every_budget_has_its_variable_and_default() -> None:
     names = {variable.name: (field, default) for field, variable, _, default in variables()}
     for field in msgspec.structs.fields(Budgets):
         assert names[budget_name(field.name)] == (field.name, field.default)
+
+
+def test_what_a_daemon_is_told_has_its_own_default() -> None:
+    """A daemon without a variable does what `DaemonSettings` says, and no variable is left that nobody heeds."""
+    assert parts.daemon_settings(Settings()) == DaemonSettings()
+
+
+def test_every_variable_is_heeded() -> None:
+    """A setting that no code reads is a promise that nobody keeps."""
+    sources = "".join(path.read_text() for path in OPS.glob("*.py") if path.name != "settings.py")
+    fields = {field for field, _, _, _ in variables()} - set(Budgets.__struct_fields__)
+    assert {field for field in fields if not re.search(rf"settings\.{field}\b", sources)} == set()
 
 
 def test_the_page_of_settings_is_current() -> None:
