@@ -1,0 +1,90 @@
+"""A feed trusts its socket before the list is compared: what was missed before it opened must still be found."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import Any
+
+from ledger.store import RedisStore
+from tests.daemon.world import Agent, Running, World, world_of
+
+MISSED = 15
+PUSHED = 330
+"""More than the two pages that a reconnect compares at least, and more than three."""
+AT_ONCE = 10
+"""Fewer than the frames a host keeps for a slow client."""
+RARELY: dict[str, Any] = {"reconcile_s": 60.0, "reconcile_quiet_s": 60.0, "reconcile_reconnected_s": 60.0}
+
+
+async def kill(daemon: Running) -> None:
+    """End a daemon without letting it finish anything that takes a request."""
+    daemon.task.cancel()
+    await asyncio.wait([daemon.task])
+
+
+async def missed_and_pushed(world: World, alice: Agent) -> tuple[list[int], Running]:
+    """Messages that nobody heard of, hundreds above them that were pushed, and the daemon that cannot compare them."""
+    first = await world.daemon("first")
+    await alice.until("live")
+    known = [world.deliver(alice)]
+    await alice.until_ids(*known)
+    await kill(first)
+    missed = [world.deliver(alice) for _ in range(MISSED)]
+    world.host.control.fail_next("list", times=100_000, status=503)
+    second = await world.daemon("second", **RARELY)
+    await alice.until("stalled")
+    for _ in range(PUSHED // AT_ONCE):
+        known += [world.deliver(alice) for _ in range(AT_ONCE)]
+        await alice.until_ids(*known)
+    return sorted(known + missed), second
+
+
+async def test_a_daemon_killed_before_it_could_compare_leaves_nothing_behind(world: World) -> None:
+    alice = await world.agent("alice")
+    everything, second = await missed_and_pushed(world, alice)
+    await kill(second)
+    world.host.control.clear_faults()
+    await world.daemon("third", **RARELY)
+    await alice.until_ids(*everything)
+
+
+async def test_neither_in_redis(redis_store: RedisStore) -> None:
+    async with world_of(redis_store) as world:
+        alice = await world.agent("alice")
+        everything, second = await missed_and_pushed(world, alice)
+        await kill(second)
+        world.host.control.clear_faults()
+        await world.daemon("third", **RARELY)
+        await alice.until_ids(*everything)
+
+
+async def test_a_daemon_that_can_compare_again_finds_it_itself(world: World) -> None:
+    alice = await world.agent("alice")
+    everything, _ = await missed_and_pushed(world, alice)
+    world.host.control.clear_faults()
+    await alice.until("live")
+    await alice.until_ids(*everything)
+
+
+async def test_an_event_lost_in_the_middle_of_a_burst_is_found_by_the_next_reconciliation(world: World) -> None:
+    """Not only what lies on its first page."""
+    alice = await world.agent("alice")
+    await world.daemon(reconcile_s=0.3, reconcile_quiet_s=0.3, reconcile_reconnected_s=0.3, reconcile_alarmed_s=0.3)
+    await alice.until("live")
+    ids: list[int] = []
+    world.host.control.fail_next("list", times=100_000, status=503)
+    for burst in range(12):
+        if burst == 1:
+            world.host.control.lose_events(2, address=alice.address)
+            ids += [world.deliver(alice) for _ in range(2)]
+        pushed = [world.deliver(alice) for _ in range(AT_ONCE)]
+        ids += pushed
+        await world.bell.until(functools.partial(held, alice, set(pushed)))
+    world.host.control.clear_faults()
+    await alice.until_ids(*ids)
+
+
+async def held(alice: Agent, wanted: set[int]) -> bool:
+    """Whether the ledger holds at least these."""
+    return wanted <= {entry.id for entry in await alice.entries()}
