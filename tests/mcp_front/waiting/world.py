@@ -235,10 +235,13 @@ class World:
         if push:
             await self.push(message)
 
+    def request(self, **arguments: object) -> WaitRequest:
+        """The arguments of a call."""
+        return WaitRequest(**({"timeout_s": 10.0, "settle_s": 3.0} | arguments))  # type: ignore[arg-type]
+
     async def wait(self, *, front: Waiting | None = None, **arguments: object) -> WaitOutcome:
-        """One call, with short names for its arguments."""
-        request = {"timeout_s": 10.0, "settle_s": 3.0} | arguments
-        return await (front or self.waiting).wait(self.caller, WaitRequest(**request))  # type: ignore[arg-type]
+        """One call."""
+        return await (front or self.waiting).wait(self.caller, self.request(**arguments))
 
     async def _report(self, state: str) -> None:
         await self.store.activations.report(self.key, FeedReport(state=state, daemon="daemon-1", since_s=wall_s()))
