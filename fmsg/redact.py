@@ -36,6 +36,10 @@ _TELEGRAM = re.compile(r":AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])")
 _DIGITS = frozenset("0123456789")
 
 
+_MARKERS = ("fmsgk", "eyJ", "-----BEGIN ", ":AA", *dict.fromkeys(kind.marker for kind in PREFIXED))
+"""Every literal that a credential has in it."""
+
+
 class _Span(msgspec.Struct, frozen=True):
     start: int
     end: int
@@ -44,6 +48,8 @@ class _Span(msgspec.Struct, frozen=True):
 
 def redact(text: str) -> tuple[str, int]:
     """The text with every credential replaced by ``[redacted …]``, and how many were replaced."""
+    if not suspicious(text):
+        return text, 0
     spans = _merged(sorted(_found(text), key=lambda span: (span.start, -span.end)))
     if not spans:
         return text, 0
@@ -54,6 +60,18 @@ def redact(text: str) -> tuple[str, int]:
         position = span.end
     parts.append(text[position:])
     return "".join(parts), len(spans)
+
+
+def suspicious(text: str) -> bool:
+    """Whether anything in the text looks like the marker of a credential. If not, there is none in any part of it.
+
+    Nearly all text is not, and this is 20 times as fast as looking for the credentials themselves. It can be asked of
+    many strings at once by asking it of the JSON that holds them: no marker is changed by being written as JSON.
+    """
+    for marker in _MARKERS:  # noqa: SIM110 - `any` takes twice as long
+        if marker in text:
+            return True
+    return False
 
 
 def scrub(text: str) -> str:

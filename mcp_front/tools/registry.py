@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import mcp_types
+import msgspec
 from jsonschema.protocols import Validator
 from mcp.shared.exceptions import MCPError
 
 from fmsg.errors import BadInput
-from fmsg.redact import scrub
+from fmsg.redact import scrub, suspicious
 from mcp_front.failures import failure_of, failure_result
 from mcp_front.schemas import told
 from mcp_front.tools import arguments as checked
@@ -121,8 +122,16 @@ def _success(result: ToolResult) -> mcp_types.CallToolResult:
     """Foreign text was scrubbed where it was framed; the structured content is scrubbed here, string by string."""
     return mcp_types.CallToolResult(
         content=[mcp_types.TextContent(type="text", text=result.text), *result.blocks],
-        structured_content=_scrubbed(result.structured),
+        structured_content=_scrubbed(result.structured) if _suspicious(result.structured) else result.structured,
     )
+
+
+def _suspicious(structured: dict[str, Any]) -> bool:
+    """Whether any of its strings may hold a credential: one look instead of one per string."""
+    try:
+        return suspicious(msgspec.json.encode(structured).decode())
+    except UnicodeEncodeError:
+        return True
 
 
 def _scrubbed(value: Any) -> Any:

@@ -11,11 +11,13 @@ import time
 import urllib.parse
 import uuid
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmsg.redact import quoted, redact, scrub
+from fmsg.credentials import PREFIXED
+from fmsg.redact import quoted, redact, scrub, suspicious
 from tests.fmsg.fakehost import KEY, jwt
 
 FMSG = "[redacted fmsg key]"
@@ -224,3 +226,10 @@ def test_a_quoted_value_is_cut_after_it_was_scrubbed() -> None:
     assert quoted("x" * 70 + KEY) == repr("x" * 70 + "[redact...")
     assert quoted("short") == "'short'"
     assert len(quoted("y" * 1000, 40)) == 42
+
+
+@pytest.mark.parametrize("marker", ["fmsgk_", "eyJ", "-----BEGIN ", ":AA", *(kind.marker for kind in PREFIXED)])
+def test_whatever_may_hold_a_credential_is_looked_at_closely(marker: str) -> None:
+    assert suspicious(f"x {marker} y")
+    assert suspicious(msgspec.json.encode({"a": ['"', f"x {marker} y"]}).decode())
+    assert not suspicious("nothing of the kind: an id 2502, an address @ann@a.test, a time 2026-11-30T16:37:44Z")
