@@ -66,8 +66,9 @@ async def look_around(api: ReceivedList, message_id: int, *, hint: int | None = 
     newer = [message for message in reversed(page) if message.id > message_id]
     older = [message for message in page if message.id <= message_id]
     boundary = offset + len(newer)
+    goes_on = not search.at_end
     newer, start = await search.climb(newer, offset)
-    if len(page) == PAGE:
+    if goes_on:
         older = await search.descend(older, boundary, margin)
     return Surroundings(newer=tuple(newer), older=tuple(older), top=start == 0, offset=boundary, calls=search.calls)
 
@@ -77,6 +78,8 @@ class _Search:
 
     def __init__(self, api: ReceivedList, message_id: int) -> None:
         self.calls = 0
+        self.at_end = False
+        """Whether the last page was the end of the list. Messages that cannot be understood count, too."""
         self._api = api
         self._id = message_id
         self._low: tuple[int, int] | None = None
@@ -92,7 +95,7 @@ class _Search:
         while True:
             page = await self._page(offset)
             newer = sum(message.id > self._id for message in page)
-            if 0 < newer < PAGE or (offset == 0 and newer < PAGE):
+            if (newer or offset == 0) and (newer < len(page) or self.at_end):
                 return page, offset
             if self.calls >= MAX_CALLS:
                 raise HostMisbehaved(
@@ -122,13 +125,15 @@ class _Search:
             page = await self._page(boundary + max(len(older) - OVERLAP, 0))
             lowest = older[-1].id if older else self._id + 1
             older = older + [message for message in page if message.id < lowest]
-            if len(page) < PAGE:
+            if self.at_end:
                 break
         return older
 
     async def _page(self, offset: int) -> Sequence[Message]:
         self.calls += 1
-        return (await self._api.list_received(limit=PAGE, offset=offset)).messages
+        page = await self._api.list_received(limit=PAGE, offset=offset)
+        self.at_end = len(page.messages) + page.skipped < PAGE
+        return page.messages
 
     def _learn(self, page: Sequence[Message], offset: int, newer: int) -> None:
         if newer:

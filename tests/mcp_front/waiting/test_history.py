@@ -21,14 +21,16 @@ class List:
         """The list as it was at the last request."""
         self.happens: list[list[int]] = []
         """Ids that arrive after the first request, the second …"""
+        self.unreadable: frozenset[int] = frozenset()
 
     async def list_received(self, *, limit: int = 20, offset: int = 0) -> Page:
         self.calls += 1
         self.shown = self.ids
-        page = tuple(Message(id=id_, time=float(id_)) for id_ in self.ids[offset : offset + limit])
+        listed = self.ids[offset : offset + limit]
+        page = tuple(Message(id=id_, time=float(id_)) for id_ in listed if id_ not in self.unreadable)
         if self.happens:
             self.ids = sorted([*self.ids, *self.happens.pop(0)], reverse=True)
-        return Page(messages=page, host_time_s=0.0)
+        return Page(messages=page, host_time_s=0.0, skipped=len(listed) - len(page))
 
 
 async def check(listing: List, message_id: int, **more: int) -> int:
@@ -72,6 +74,23 @@ async def test_a_hint_saves_the_search() -> None:
     assert await check(listing, 4_000, hint=6_000) == 1
     listing.ids = list(range(10_040, 0, -1))
     assert await check(listing, 4_000, hint=6_000) == 1
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_messages_that_cannot_be_understood_leave_no_hole_but_their_own(seed: int) -> None:
+    """A page without them is shorter, and yet neither the end of the list nor the place that is looked for."""
+    rng = random.Random(seed)
+    listing = List(rng.sample(range(1, 100_000), 3_000))
+    listing.unreadable = frozenset(rng.sample(listing.ids, 300))
+    message_id = rng.choice([0, *listing.ids[5:]])
+    around = await look_around(listing, message_id, hint=rng.choice([None, rng.randrange(3_000)]), margin=120)
+    readable = [id_ for id_ in listing.ids if id_ not in listing.unreadable]
+    newer = [id_ for id_ in reversed(readable) if id_ > message_id]
+    older = [id_ for id_ in readable if id_ <= message_id]
+    assert [message.id for message in around.newer] == newer[: len(around.newer)]
+    assert around.newer or not newer
+    assert [message.id for message in around.older] == older[: len(around.older)]
+    assert len(around.older) >= min(120, len(older))
 
 
 @pytest.mark.parametrize("seed", range(30))
