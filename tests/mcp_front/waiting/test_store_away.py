@@ -1,0 +1,107 @@
+"""The shared store goes away, or comes back empty, between the calls of an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import cast
+
+from ledger.limits import LedgerLimits
+from ledger.store import MemoryStore
+from mcp_front.waiting.held import STORE_AWAY
+from mcp_front.waiting.request import WaitOutcome
+from tests.chaos.model_world import FaultyStore
+from tests.mcp_front.waiting.virtual import run
+from tests.mcp_front.waiting.world import World, ids
+
+
+def world_and_store() -> tuple[World, FaultyStore]:
+    store = FaultyStore(LedgerLimits(), random.Random(1))
+    return World(store=cast("MemoryStore", store)), store
+
+
+async def read(world: World, after_id: int, *wanted: int) -> WaitOutcome:
+    """Call until each of the wanted messages came, one by one; the last outcome."""
+    for message_id in wanted:
+        outcome = await world.wait(after_id=after_id, settle_s=0.0)
+        assert (outcome.status, ids(outcome.ids)) == ("message", [message_id])
+        after_id = outcome.after_id
+    return outcome
+
+
+def test_a_store_that_was_away_for_a_moment_brings_nothing_twice() -> None:
+    async def main() -> None:
+        world, store = world_and_store()
+        await world.begin_ledger()
+        await world.feed_goes_live()
+        for message_id in (1, 2, 3):
+            await world.arrive(message_id)
+        await read(world, 0, 1, 2, 3)
+        store.down = True
+        waiting = asyncio.create_task(world.wait(after_id=3, timeout_s=20.0, settle_s=0.0))
+        await asyncio.sleep(5.0)
+        world.host.put(4)
+        outcome = await waiting
+        assert ids(outcome.ids) == [4]
+        assert STORE_AWAY in outcome.notes
+        store.down = False
+        await asyncio.sleep(5.0)
+        await world.feed_goes_live()
+        await world.arrive(5)
+        await read(world, outcome.after_id, 5)
+        await world.close()
+
+    run(main())
+
+
+def test_a_message_whose_event_was_lost_before_the_store_went_away_comes_when_it_is_back() -> None:
+    """Where the emergency ledger looks it stands before the position, and nobody had been given it."""
+
+    async def main() -> None:
+        world, store = world_and_store()
+        await world.begin_ledger()
+        await world.feed_goes_live()
+        await world.arrive(1)
+        await world.arrive(2, push=False)
+        await asyncio.sleep(1.0)
+        await world.arrive(3)
+        await read(world, 0, 1, 3)
+        store.down = True
+        waiting = asyncio.create_task(world.wait(after_id=3, timeout_s=20.0, settle_s=0.0))
+        await asyncio.sleep(5.0)
+        world.host.put(4)
+        assert ids((await waiting).ids) == [4]
+        store.down = False
+        await asyncio.sleep(5.0)
+        await world.feed_goes_live()
+        outcome = await read(world, 4, 2)
+        assert outcome.already_returned == {2}
+        await world.close()
+
+    run(main())
+
+
+def test_what_comes_again_after_a_flush_is_marked_to_the_last_of_it() -> None:
+    """A position from before the flush is not exact any more; the calls that follow the first know that, too."""
+
+    async def main() -> None:
+        world, store = world_and_store()
+        await world.begin_ledger()
+        await world.feed_goes_live()
+        for message_id in (1, 2, 3, 4):
+            await world.arrive(message_id)
+        after_id = (await read(world, 0, 1, 2, 3, 4)).after_id
+        store.flush()
+        await world.feed_goes_live()
+        seen: list[int] = []
+        while (outcome := await world.wait(after_id=after_id, timeout_s=1.0, settle_s=0.0)).ids:
+            assert outcome.already_returned == set(ids(outcome.ids))
+            seen += ids(outcome.ids)
+            after_id = outcome.after_id
+        assert set(seen) <= {1, 2, 3, 4}
+        assert len(seen) == len(set(seen))
+        await world.arrive(5)
+        assert (await read(world, after_id, 5)).already_returned == frozenset()
+        await world.close()
+
+    run(main())
