@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from redis.asyncio.client import PubSub
@@ -15,7 +15,7 @@ from ledger.port import LedgerError
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from ops.doctor_findings import Check, Finding, Level, Trouble
-from ops.doctor_trials import PARTS, Trials, brief, remedy, try_queue
+from ops.doctor_trials import FULL, PARTS, Trials, brief, remedy, try_queue
 
 CONNECT_S = 15.0
 """Longer than a connection, a command and the one repetition of both may take."""
@@ -151,8 +151,7 @@ class RedisChecks:
         async def work() -> str:
             refused = await Trials(self._url, prefix=prefix, seal=self._trial_seal).run()
             if refused:
-                shown = "; ".join(f"{part}: {why}" for part, why in refused.items())
-                raise Trouble(f"{len(refused)} of {len(PARTS)} parts fail: {shown}", remedy(shown))
+                raise Trouble(f"{len(refused)} of {len(PARTS)} parts fail: {_told(refused)}", remedy(_told(refused)))
             return f"all parts work ({', '.join(PARTS)})"
 
         return (await check.run(work, str))[0]
@@ -216,13 +215,23 @@ class RedisChecks:
             within_s=TRIED_S,
             late="Look at the Redis of the queue (FMSG_QUEUE_REDIS_URL, else FMSG_REDIS_URL) and the user's rights.",
         )
-        return (await check.run(lambda: try_queue(url, prefix=f"{self._prefix}:doctor-{secrets.token_hex(4)}"), str))[0]
+        prefix = f"{self._prefix}:doctor-{secrets.token_hex(4)}"
+        named = "FMSG_REDIS_URL" if url == self._url else "FMSG_QUEUE_REDIS_URL"
+        return (await check.run(lambda: try_queue(url, prefix=prefix, named=named), str))[0]
 
     async def _command(self, *words: str) -> Any:
         try:
             return await self._store.scripts.command(*words, idempotent=True)
         except LedgerError as error:
             raise Trouble(brief(error), remedy(brief(error))) from None
+
+
+def _told(refused: Mapping[str, str]) -> str:
+    """Which parts fail, and why: each reason once."""
+    parts: dict[str, list[str]] = {}
+    for part, why in refused.items():
+        parts.setdefault(why, []).append(part)
+    return "; ".join(f"{', '.join(those)}: {why}" for why, those in parts.items())
 
 
 async def _hear(reader: PubSub, kind: str) -> None:
@@ -270,17 +279,16 @@ def _persistence(facts: ServerFacts) -> Finding:
 
 def _memory(facts: ServerFacts) -> Finding:
     used, most = facts.used_memory_bytes, facts.max_memory_bytes
+    level: Level = "ok"
     came = f"{_mebibytes(used)} of {_mebibytes(most)}" if most else f"{_mebibytes(used)}, without a limit"
-    full = bool(most) and used > FULL_SHARE * most
-    do = "Raise maxmemory: a full server refuses writes, and then waits poll. A caller needs about 6 kB."
-    return Finding(
-        check="redis memory",
-        level="warning" if full else "ok",
-        tried="ask for the memory used",
-        came=came,
-        do=do if full else "",
-    )
+    do = ""
+    if most and used >= most and facts.eviction == "noeviction":
+        level, came, do = "failure", f"it is full: {came}", FULL
+    elif most and used > FULL_SHARE * most:
+        level = "warning"
+        do = "Raise maxmemory: a full server refuses writes, and then waits poll. A caller needs about 6 kB."
+    return Finding(check="redis memory", level=level, tried="ask for the memory used", came=came, do=do)
 
 
 def _mebibytes(size_bytes: int) -> str:
-    return f"{size_bytes / 2**20:.0f} MiB"
+    return f"{size_bytes / 2**20:.1f} MiB"

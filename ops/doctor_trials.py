@@ -31,6 +31,20 @@ PARTS = ("ledger", "activations", "fleet", "documents", "chores", "processes")
 _INNER = re.compile(r"failed \((.*)\)\. Waits go on", re.DOTALL)
 """What Redis or the client said, inside of the text of a `LedgerUnavailable`."""
 
+_SCRIPT = re.compile(
+    r"Error running script \(call to \w+\): (?:@user_script: ?\d+: )+-?|\.? script: (?:\w+, )?on @user_script:\d+"
+)
+"""Where in a script of ours a command was refused, as servers of different age put it."""
+
+_PIPELINE = re.compile(r"of pipeline caused error: \(?[\"']?(.*?)[\"']?,?\)?$", re.DOTALL)
+"""What the server said, inside of what the client makes of a refused pipeline; before it stands the whole command."""
+
+FULL = (
+    "The server is full and refuses writes: raise maxmemory (CONFIG SET maxmemory …, and in its configuration), or let "
+    "it hold less (FMSG_LEDGER_MAX_ENTRIES, FMSG_LEDGER_DAYS). Until then waits poll; nothing is lost."
+)
+"""What to do about a server that has no memory left."""
+
 
 class Trials:
     """Does with every part of a store what the fleet does with it."""
@@ -109,8 +123,11 @@ class Trials:
         await processes.withdraw("doctor")
 
 
-async def try_queue(url: str, *, prefix: str) -> str:
-    """Put a job into a queue of our own and run it. Raises `Trouble`, `ledger.topology.BadRedisUrl`."""
+async def try_queue(url: str, *, prefix: str, named: str = "FMSG_REDIS_URL") -> str:
+    """Put a job into a queue of our own and run it; ``named`` is the variable that names its Redis.
+
+    Raises `Trouble`, `ledger.topology.BadRedisUrl`.
+    """
     ran = asyncio.Event()
 
     async def run() -> str:
@@ -122,32 +139,50 @@ async def try_queue(url: str, *, prefix: str) -> str:
         await queue.put("doctor", job_id="trial")
     except TryLater as error:
         await queue.aclose()
+        why = said(error.__cause__ or error)
         do = "Give the user of the queue the rights of docs/ledger.md, and `~arq:* +@transaction` besides."
-        raise Trouble(str(error), do) from None
+        raise Trouble(f"no job can be put in: {why}", do if is_refusal(why) else remedy(why, named=named)) from None
     await queue.run([Job(name="doctor", run=run, once_s=1.0, timeout_s=5.0, max_tries=1)], stop=ran)
     return "it ran"
 
 
 def brief(error: BaseException) -> str:
-    """What Redis said, without what we make of it."""
+    """What Redis said, without what we make of it and what it says of our scripts."""
     text = str(error) or type(error).__name__
     inner = _INNER.search(text)
-    return inner[1] if inner else text
+    return _SCRIPT.sub("", inner[1] if inner else text).rstrip(".")
 
 
-def remedy(why: str) -> str:
-    """The next step after Redis, or its client, said so."""
+def said(error: BaseException) -> str:
+    """What Redis, or its client, said when it refused a command; without the command, which may hold anything."""
+    text = brief(error)
+    inner = _PIPELINE.search(text)
+    return f"{type(error).__name__}: {inner[1].rstrip('.') if inner else text}"
+
+
+def is_refusal(why: str) -> bool:
+    """Whether Redis does not let this user do something."""
+    return any(word in why.lower() for word in ("permission", "noperm"))
+
+
+def is_full(why: str) -> bool:
+    """Whether Redis refuses writes for lack of memory."""
+    return any(words in why.lower() for words in ("oom command", "maxmemory", "outofmemory"))
+
+
+def remedy(why: str, *, named: str = "FMSG_REDIS_URL") -> str:
+    """The next step after the Redis of that variable, or its client, said so."""
     told = why.lower()
-    if "oom command" in told or "maxmemory" in told:
-        return "Memory is full: raise maxmemory or give the server more. Until then waits poll; nothing is lost."
-    if "no permission" in told or "noperm" in told:
-        return "Give the user in FMSG_REDIS_URL the rights that docs/ledger.md lists."
+    if is_full(why):
+        return FULL
+    if is_refusal(why):
+        return f"Give the user in {named} the rights that docs/ledger.md lists."
     if "auth" in told or "password" in told or "wrongpass" in told:
-        return "Correct user and password in FMSG_REDIS_URL; percent-encode what is special in them."
+        return f"Correct user and password in {named}; percent-encode what is special in them."
     if "certificate" in told or "ssl" in told:
-        return "Check rediss:// against redis://, the port, and ssl_ca_certs in FMSG_REDIS_URL."
+        return f"Check rediss:// against redis://, the port, and ssl_ca_certs in {named}."
     if "refused" in told or "connect call failed" in told:
-        return "Nothing listens there: start Redis, or correct host and port in FMSG_REDIS_URL."
+        return f"Nothing listens there: start Redis, or correct host and port in {named}."
     if "read only" in told or "readonly" in told or "replica" in told:
-        return "That server is a replica: point FMSG_REDIS_URL at the primary, or use redis+sentinel://."
-    return "Look at the server's log, and check FMSG_REDIS_URL."
+        return f"That server is a replica: point {named} at the primary, or use redis+sentinel://."
+    return f"Look at the server's log, and check {named}."

@@ -6,12 +6,13 @@ import pytest
 import redis
 
 from ledger.arrival import CallerKey
-from ledger.embedded import EmbeddedRedis, free_port
+from ledger.embedded import EmbeddedRedis, find_servers, free_port
 from ledger.facts import ServerFacts
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from ops.doctor_findings import Finding
 from ops.doctor_redis import RedisChecks, judged
+from ops.doctor_trials import FULL
 
 SEAL = SealKeys.parse(SealKeys.generate())
 API_URL = "https://api.example.com"
@@ -130,12 +131,30 @@ async def test_a_queue_that_may_not_be_used(redis_server: EmbeddedRedis, redis_u
     assert "~arq:*" in found.do
 
 
-async def test_a_full_server() -> None:
-    async with EmbeddedRedis(config=["maxmemory 1kb"]) as server:
-        found = await examine(server.url, queue=False)
-    assert found["redis memory"].level == "warning"
-    assert found["redis rights"].level == "failure"
-    assert "Memory is full" in found["redis rights"].do
+@pytest.mark.parametrize("program", ["redis-server", "valkey-server"])
+async def test_a_full_server_is_called_full_and_nothing_else(program: str) -> None:
+    path = next((path for path in find_servers() if path.name == program), None)
+    if path is None:
+        pytest.skip(f"{program} is not installed")
+    async with EmbeddedRedis(program=path, config=["maxmemory 1kb"]) as server:
+        found = await examine(server.url)
+    failed = {name: one for name, one in found.items() if one.level == "failure"}
+    assert set(failed) == {"redis memory", "redis rights", "job queue"}
+    assert {one.do for one in failed.values()} == {FULL}
+    assert "it is full" in failed["redis memory"].came
+    assert failed["redis rights"].came.count("command not allowed") == 1
+    for one in failed.values():
+        assert one.came.isprintable()
+        assert len(one.came) < 200
+        assert "\ufffd" not in one.came
+
+
+async def test_a_queue_in_another_redis_is_named_by_its_own_variable(redis_url: str) -> None:
+    queue_url = f"redis://127.0.0.1:{free_port()}"
+    checks = RedisChecks(redis_url, prefix="fmsg", seal=SEAL, queue_url=queue_url, api_url=API_URL)
+    found = {one.check: one async for one in checks.run()}["job queue"]
+    assert found.level == "failure"
+    assert "correct host and port in FMSG_QUEUE_REDIS_URL" in found.do
 
 
 async def test_clocks_are_compared(redis_url: str) -> None:
@@ -179,7 +198,8 @@ async def test_without_a_seal_key_nobodys_records_are_opened(redis_url: str) -> 
         ("role", "slave", "redis server", "failure", "primary"),
         ("eviction", "allkeys-lru", "redis eviction", "warning", "Set it to noeviction"),
         ("persists", False, "redis persistence", "warning", "appendonly yes"),
-        ("max_memory_bytes", 2**20, "redis memory", "warning", "Raise maxmemory"),
+        ("max_memory_bytes", 2**20, "redis memory", "failure", "The server is full"),
+        ("max_memory_bytes", 2**20 + 1, "redis memory", "warning", "Raise maxmemory"),
     ],
 )
 def test_each_fault_of_a_server_has_its_line(field: str, value: object, check: str, level: str, do: str) -> None:

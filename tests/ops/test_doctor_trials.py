@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from redis.exceptions import OutOfMemoryError
 
 from ledger.embedded import free_port
 from ledger.port import LedgerUnavailable
 from ledger.seal import SealKeys
 from ops.doctor_findings import Trouble
-from ops.doctor_trials import PARTS, Trials, brief, remedy, try_queue
+from ops.doctor_trials import PARTS, Trials, brief, remedy, said, try_queue
 
 SEAL = SealKeys.parse(SealKeys.generate())
 
@@ -27,7 +28,7 @@ async def test_a_job_runs(redis_url: str) -> None:
 
 
 async def test_a_queue_that_is_away() -> None:
-    with pytest.raises(Trouble, match="cannot be reached"):
+    with pytest.raises(Trouble, match=r"no job can be put in: .*Error"):
         await try_queue(f"redis://127.0.0.1:{free_port()}", prefix="fmsg:doctor-1")
 
 
@@ -39,9 +40,28 @@ def test_what_redis_said_is_taken_out_of_what_we_make_of_it() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "OOM denied. script: on @user_script:129.",
+        "Error running script (call to f_14288fd442533b96): @user_script:129: @user_script: 129: -OOM denied.",
+        "OOM denied. script: 14288fd442533b96, on @user_script:129.",
+    ],
+)
+def test_where_in_our_scripts_it_was_refused_is_left_out(text: str) -> None:
+    assert brief(LedgerUnavailable(text)) == "OOM denied"
+
+
+def test_a_refused_pipeline_is_told_without_its_command() -> None:
+    text = "Command # 1 (PSETEX job 1 \ufffdt\ufffd) of pipeline caused error: (\"not allowed > 'maxmemory'.\",)"
+    assert said(OutOfMemoryError(text)) == "OutOfMemoryError: not allowed > 'maxmemory'"
+    assert said(ConnectionError("Error 111 connecting.")) == "ConnectionError: Error 111 connecting"
+
+
+@pytest.mark.parametrize(
     ("why", "do"),
     [
-        ("OutOfMemoryError: OOM command not allowed when used memory > 'maxmemory'", "Memory is full"),
+        ("OutOfMemoryError: OOM command not allowed when used memory > 'maxmemory'", "The server is full"),
+        ("ResponseError: OOM command not allowed when used memory > 'maxmemory'", "The server is full"),
         ("NoPermissionError: this user has no permissions to run 'eval'", "rights"),
         ("AuthenticationError: invalid username-password pair", "Correct user and password"),
         ("ConnectionError: certificate verify failed", "rediss://"),
