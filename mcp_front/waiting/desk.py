@@ -56,6 +56,7 @@ class Desk:
         """The last change of ledgers this process saw."""
         self.unrest_is_stored = True
         """Whether the other replicas can know of it."""
+        self._away_since_s = float("inf")
         self.trouble: FmsgError | None = None
         """Why the last look at the host failed; None after one that did not."""
         self._caller = caller
@@ -93,19 +94,20 @@ class Desk:
         if not self._wakes and self._look is not None:
             self._look.cancel()
 
+    def away_since(self, since_s: float) -> None:
+        """The store does not answer, and positions are handed out without it. POSIX seconds."""
+        self._away_since_s = min(self._away_since_s, since_s)
+
     def saw_epoch(self, epoch: str, *, now_s: float) -> None:
         """The life of the ledger that was read from; another than before is a change. ``now_s``: POSIX seconds."""
         if self.epoch and epoch != self.epoch:
             self.changed(now_s=now_s)
         self.epoch = epoch
+        self._away_since_s = float("inf")
 
     def changed(self, *, now_s: float) -> None:
-        """The ledger began anew or lost its end, some time before ``now_s``."""
-        self.disturbed(Unrest(now_s - LOOK_BACK_S, now_s))
-
-    def disturbed(self, unrest: Unrest) -> None:
-        """There was a change of ledgers."""
-        self.unrest = unrest.joined(self.unrest)
+        """The ledger began anew or lost its end, some time before ``now_s``; while it did not answer, if it did not."""
+        self.unrest = Unrest(min(now_s, self._away_since_s) - LOOK_BACK_S, now_s).joined(self.unrest)
         self.unrest_is_stored = False
 
     async def known_unrest(self) -> Unrest | None:

@@ -107,10 +107,8 @@ class Footing:
             self._ground.desks.at(self._caller.key).saw_epoch(epoch, now_s=self._clock())
 
     async def _unrest(self, epoch: str) -> Unrest | None:
-        if self._ground is None:
+        if self._ground is None or self._ground.emergency:
             return None
-        if self._ground.emergency:
-            return self._grounds.unrest()
         self.saw_epoch(epoch)
         return await self._ground.desks.at(self._caller.key).known_unrest()
 
@@ -120,7 +118,7 @@ class Footing:
             raise RuntimeError("no store was chosen")
         store, desk = self._ground.store, self._ground.desks.at(self._caller.key)
         if self._ground.emergency:
-            self._grounds.shared.desks.at(self._caller.key).disturbed(self._grounds.unrest())
+            self._grounds.shared.desks.at(self._caller.key).away_since(self._grounds.away_since_s)
         else:
             await desk.store_unrest()
             # Without a token now the feed goes on with the one it has, and the next step tries again.

@@ -11,7 +11,6 @@ from ledger.port import LedgerUnavailable, Store
 from ledger.store import MemoryStore
 from mcp_front.waiting.desk import Desks
 from mcp_front.waiting.request import WaitSettings
-from mcp_front.waiting.unrest import LOOK_BACK_S, Unrest
 
 
 class Ground:
@@ -36,7 +35,8 @@ class Grounds:
         self._settings = settings
         self._rng = rng
         self._emergency: Ground | None = None
-        self._away_since_s = 0.0
+        self.away_since_s = 0.0
+        """When the shared store began not to answer, the last time (POSIX seconds)."""
         self._retry_at = 0.0
         self._probing = False
 
@@ -44,17 +44,13 @@ class Grounds:
         """The shared store did not answer."""
         self._retry_at = _now() + self._settings.retry_store_s * self._rng.uniform(0.8, 1.2)
         if self._emergency is None:
-            self._away_since_s = self._clock()
+            self.away_since_s = self._clock()
             self._emergency = Ground(MemoryStore(clock=self._clock), self._settings, self._rng, emergency=True)
 
     @property
     def away(self) -> bool:
         """Whether the shared store is taken to be away."""
         return self._emergency is not None
-
-    def unrest(self) -> Unrest:
-        """What an emergency means for positions: those from before and those from now do not know of each other."""
-        return Unrest(self._away_since_s - LOOK_BACK_S, self._clock())
 
     async def current(self, caller: CallerKey) -> Ground:
         """Where to stand now. One wait at a time tries whether the shared store is back."""

@@ -110,7 +110,8 @@ class PlainKeeper:
         """See `Keeper`."""
         count = decision.progress.count
         position = pursuit.reader.position_after(count)
-        await note(stand, position, above=(*decision.above, *pursuit.reader.met_again_from(count)))
+        before = pursuit.reader.met_again_from(count) | pursuit.reader.doubtful_from(count)
+        await note(stand, position, above=(*decision.above, *before))
         return position.id
 
     def is_own(self, delivery: Delivery) -> bool:

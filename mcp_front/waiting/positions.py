@@ -185,7 +185,7 @@ class Positions:
         before, state = await self._back(n, since_s=entry.sent_at_s - BACK_S)
         follows = {one.id for one in before if _may_follow(one, entry.id, entry.sent_at_s)}
         unrest = await self._unrest_at(entry.sent_at_s, state)
-        again = _perhaps_returned(before, follows, entry, state, unrest)
+        again = _perhaps_returned(before, follows, entry, state, unrest) | await self._latecomers(before, state)
         doubtful = [one for one in before if one.id in follows or one.id in again]
         past = None
         if n <= state.seed_n:
@@ -204,6 +204,16 @@ class Positions:
             over=over,
             doubtful=again,
         )
+
+    async def _latecomers(self, before: Sequence[Arrival], state: LedgerState) -> frozenset[int]:
+        """Those recorded out of the order of ids: what an emergency ledger handed out was handed out without them.
+
+        It saw the host's list as it was then, by ids and times, in which they stand before what came after them here.
+        """
+        if not before or before[-1].n <= state.seed_n:
+            return frozenset()
+        late = {one.n for one in (await self._ledger.out_of_order(self._caller)).latecomers}
+        return frozenset(one.id for one in before if one.n in late and one.n > state.seed_n)
 
     async def _unrest_at(self, at_s: float, state: LedgerState) -> Unrest | None:
         """The change of ledgers that a position of this time may be from before, if there was one."""

@@ -114,6 +114,10 @@ class Reader:
             return ids | self.past.beside | self.start.over
         return ids
 
+    def doubtful_from(self, count: int) -> frozenset[int]:
+        """Ids behind the first ``count`` entries that may have been returned before."""
+        return frozenset(entry.id for entry in self.entries[count:] if entry.id in self.start.doubtful)
+
     def advance(self, progress: Progress) -> tuple[Arrival, ...]:
         """Move the position; returns what it moved past."""
         self.position = self.position_after(progress.count)

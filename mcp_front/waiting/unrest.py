@@ -1,10 +1,10 @@
 """Whether positions may be older than the ledger that has to find them again.
 
 A message whose event was lost is recorded up to a minute or so late, by comparison with the host's list. If within that
-time the ledger begins anew, or an emergency ledger steps in, the message stands before positions that were handed out
-without it. So after such a change, what became available shortly before a position of that time is returned once more,
-marked as possibly returned. That there was a change is remembered here; a ledger that merely begins, for a caller
-nobody knew, is none.
+time the ledger begins anew, the message stands before positions that were handed out without it. So after such a
+change, what became available shortly before a position of that time is returned once more, marked as possibly returned.
+That there was a change is remembered here; a ledger that merely begins, for a caller nobody knew, is none. (A ledger
+that did not answer for a while and is still the same needs none of this: it knows what it recorded out of order.)
 """
 
 from __future__ import annotations
