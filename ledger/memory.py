@@ -110,9 +110,9 @@ class MemoryLedger:
             self._doorbell.ring(caller)
         return Appended(new=tuple(new), duplicates=len(seen) - len(new), state=self._state(book))
 
-    async def read(self, caller: CallerKey, after_n: int, limit: int) -> Slice:
+    async def read(self, caller: CallerKey, after_n: int, limit: int, *, since: LedgerState | None = None) -> Slice:
         """See `ledger.port.Ledger`."""
-        book = self._get(caller)
+        book = self._get(caller, since)
         start = max(after_n + 1 - book.first_n, 0)
         return Slice(entries=tuple(islice(book.entries, start, start + max(limit, 0))), state=self._state(book))
 

@@ -83,8 +83,12 @@ class Ledger(Protocol):
         """
         ...
 
-    async def read(self, caller: CallerKey, after_n: int, limit: int) -> Slice:
-        """At most ``limit`` entries with ``n > after_n``. A first entry beyond ``after_n + 1`` is a trim gap."""
+    async def read(self, caller: CallerKey, after_n: int, limit: int, *, since: LedgerState | None = None) -> Slice:
+        """At most ``limit`` entries with ``n > after_n``. A first entry beyond ``after_n + 1`` is a trim gap.
+
+        Whoever reads on passes the state it last read as ``since``: raises `StaleEpoch` where the offsets up to there
+        mean other entries by now, see `append`.
+        """
         ...
 
     async def read_back(self, caller: CallerKey, before_n: int, limit: int) -> Slice:

@@ -147,9 +147,18 @@ class RedisLedger:
             new=tuple((id_, first + at) for at, id_ in enumerate(ids)), duplicates=len(seen) - len(ids), state=ledger
         )
 
-    async def read(self, caller: CallerKey, after_n: int, limit: int) -> Slice:
+    async def read(self, caller: CallerKey, after_n: int, limit: int, *, since: LedgerState | None = None) -> Slice:
         """See `ledger.port.Ledger`."""
-        reply = await read(self._scripts, **self._book(caller), after_n=max(after_n, 0), limit=max(limit, 0))
+        epoch, n, tip = _witness(since)
+        reply = await read(
+            self._scripts,
+            **self._book(caller),
+            after_n=max(after_n, 0),
+            limit=max(limit, 0),
+            epoch=epoch,
+            n=n,
+            tip=tip,
+        )
         return _slice(_there(reply, caller))
 
     async def read_back(self, caller: CallerKey, before_n: int, limit: int) -> Slice:

@@ -159,12 +159,15 @@ end
     + """
 local book = open()
 if not book then return nil end
+if epoch ~= '' and not continues(book, epoch, n, tip) then return 0 end
 local start = math.max(tonumber(after_n) + 1 - first(book), 0)
 return range(book, start, start + tonumber(limit) - 1)
 """,
     idempotent=True,
 )
-def read(*, meta: Key, log: Key, ids: Key, gone: Key, after_n: int, limit: int) -> list[Any] | None:
+def read(
+    *, meta: Key, log: Key, ids: Key, gone: Key, after_n: int, limit: int, epoch: str, n: int, tip: bytes
+) -> list[Any] | int | None:
     """Entries above an offset: state, first offset, ids, entries."""
 
 

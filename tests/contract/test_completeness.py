@@ -223,6 +223,34 @@ class TestAppendingWhatWasCompared:
         assert (await backend.ledger.append(ALICE, some([120]), "poll", since=since)).new == ((120, 2),)
 
 
+class TestReadingOn:
+    async def test_it_goes_on_in_the_ledger_it_stood_in(self, backend: Backend) -> None:
+        await backend.ledger.begin(ALICE, some([99]), BASE)
+        first = await backend.ledger.read(ALICE, 0, 10)
+        await push(backend, [120])
+        second = await backend.ledger.read(ALICE, 1, 10, since=first.state)
+        assert [entry.id for entry in second.entries] == [120]
+        await push(backend, range(200, 200 + 2 * MAX_ENTRIES))
+        third = await backend.ledger.read(ALICE, 2, 10, since=second.state)
+        assert third.entries[0].n == third.state.first_n > 3, "a trim gap is the reader's to see"
+
+    @pytest.mark.parametrize("grown", [1, 2, 5])
+    async def test_not_in_one_that_lost_what_was_read(self, backend: Backend, grown: int) -> None:
+        """At the offset it stood at there is another message now, and the one from there may come again."""
+        await backend.ledger.begin(ALICE, some([99]), BASE)
+        lagging = await backend.keep(ALICE)
+        await push(backend, [120, 121])
+        stood = (await backend.ledger.read(ALICE, 0, 10)).state
+        await lagging()
+        await push(backend, range(130, 130 + grown))
+        with pytest.raises(StaleEpoch):
+            await backend.ledger.read(ALICE, 3, 10, since=stood)
+        await backend.ledger.forget(ALICE)
+        await backend.ledger.begin(ALICE, some([99, 120, 121]), BASE)
+        with pytest.raises(StaleEpoch):
+            await backend.ledger.read(ALICE, 3, 10, since=stood)
+
+
 class TestPositions:
     async def test_one_whose_place_changed_is_not_remembered(self, backend: Backend) -> None:
         begun = await backend.ledger.begin(ALICE, some([99, 100]), BASE)
