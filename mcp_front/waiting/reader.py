@@ -50,13 +50,13 @@ class Reader:
         return not (self._more or self.before_ledger)
 
     async def read(self) -> None:
-        """Read what is new. Raises `Moved` where the ledger does not go on from the position."""
+        """Read what is new. Raises `Moved` or `StaleEpoch` where the ledger does not go on from what was read."""
         if self.before_ledger:
             return
         self._reread_rootless()
         while len(self.entries) < READ_AHEAD:
             after_n = self._read_n - 1 if self._verify else self._read_n
-            slice_ = await self._ledger.read(self._caller, after_n, CHUNK)
+            slice_ = await self._ledger.read(self._caller, after_n, CHUNK, since=self.state)
             entries = self._check(slice_.entries, slice_.state, after_n)
             self.state = slice_.state
             self.entries.extend(entries)

@@ -1,0 +1,74 @@
+"""Reading on in a ledger that may become another one meanwhile."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from ledger.arrival import Baseline, CallerKey, Seen
+from ledger.memory import MemoryLedger
+from ledger.port import StaleEpoch
+from mcp_front.waiting.past import Moved
+from mcp_front.waiting.positions import Position, Start
+from mcp_front.waiting.reader import Reader
+
+ALICE = CallerKey("a" * 32)
+
+
+def seen(*ids: int) -> list[Seen]:
+    return [Seen(id=id_, pid=None, root=id_, from_="@bob@b.test", sent_at_s=5.0) for id_ in ids]
+
+
+async def reader_at(ledger: MemoryLedger, after_n: int) -> Reader:
+    state = await ledger.begin(ALICE, seen(1), Baseline(newest_id=1))
+    return Reader(ledger, ALICE, Start(position=Position(1, after_n, state.epoch), after_n=after_n, epoch=state.epoch))
+
+
+def ids(reader: Reader) -> list[int]:
+    return [entry.id for entry in reader.entries]
+
+
+async def test_it_reads_on_from_where_it_stands() -> None:
+    ledger = MemoryLedger()
+    reader = await reader_at(ledger, 1)
+    await reader.read()
+    assert ids(reader) == []
+    await ledger.append(ALICE, seen(2, 3), "push")
+    await reader.read()
+    await ledger.append(ALICE, seen(4), "push")
+    await reader.read()
+    assert ids(reader) == [2, 3, 4]
+    assert reader.complete
+
+
+@pytest.mark.parametrize("grown", [(9,), (9, 3), (9, 3, 2, 4)])
+async def test_a_tail_lost_and_grown_again_is_noticed_whatever_its_length(grown: tuple[int, ...]) -> None:
+    """A failover: at the offset that was read last there may even be the same message, behind others than before."""
+    now_s = [1000.0]
+    ledger = MemoryLedger(clock=lambda: now_s[0])
+    reader = await reader_at(ledger, 1)
+    lagging = copy.deepcopy(ledger._books[ALICE])
+    now_s[0] += 1.0
+    await ledger.append(ALICE, seen(2, 3), "push")
+    await reader.read()
+    ledger._books[ALICE] = lagging
+    now_s[0] += 1.0
+    await ledger.append(ALICE, seen(*grown), "push")
+    with pytest.raises(StaleEpoch):
+        await reader.read()
+
+
+async def test_a_ledger_begun_anew_or_trimmed_past_the_position_is_noticed() -> None:
+    ledger = MemoryLedger()
+    reader = await reader_at(ledger, 1)
+    await ledger.forget(ALICE)
+    await ledger.begin(ALICE, seen(1), Baseline(newest_id=1))
+    with pytest.raises(Moved, match="epoch"):
+        await reader.read()
+    await ledger.append(ALICE, seen(*range(2, 1003)), "push")
+    state = await ledger.state(ALICE)
+    assert state is not None
+    behind = Reader(ledger, ALICE, Start(position=Position(1, 1, state.epoch), after_n=1, epoch=state.epoch))
+    with pytest.raises(Moved, match="trimmed"):
+        await behind.read()
