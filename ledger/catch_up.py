@@ -24,6 +24,9 @@ FULL_PAGE = 100
 """The longest page a host gives (FMSG-003: more is clamped silently)."""
 OVERLAP = 10
 """How many messages a page shares with the one before it, so that a deletion in between skips nothing."""
+BELOW_THE_MARK = 10
+"""Messages at or below the ledger's mark that a walk has to see: an id is given before its message becomes visible, and
+with many senders at once the next one may be visible sooner."""
 CHUNK = 200
 """Arrivals per append. One append is one script, and a script blocks every other caller of that Redis node."""
 TRIES = 3
@@ -217,7 +220,7 @@ class _Walk:
                 lowest = None if offset == 0 else lowest
                 continue
             news = await self._news(page.messages)
-            at_the_mark = bool(ids) and ids[-1] <= self.state.complete_id
+            at_the_mark = len(ids) >= BELOW_THE_MARK and ids[-BELOW_THE_MARK] <= self.state.complete_id
             if len(ids) + page.skipped < limit or (self.pages >= min_pages and at_the_mark and not news):
                 self.complete = True
                 return

@@ -131,6 +131,18 @@ async def test_then_one_page_is_enough_again_and_nothing_is_written(place: Place
     assert place.spy.asked["append"] == 1, "what is new and the mark go together"
 
 
+@pytest.mark.parametrize("pushed_since", [0, 20, 21, 25, 29, 30])
+async def test_one_that_became_visible_just_after_the_mark_passed_it_is_found(place: Place, pushed_since: int) -> None:
+    """Its id was given before the next one's, and nobody pushed it."""
+    ids = [id_ for id_ in PUSHED if id_ != PUSHED[-3]]
+    await place.push(ids)
+    await place.compare()
+    place.arrive([PUSHED[-3]])
+    await place.push(range(400, 400 + pushed_since))
+    await place.compare()
+    assert place.new == [PUSHED[-3]]
+
+
 @pytest.mark.parametrize("pages", [1, 3])
 async def test_a_walk_that_is_cut_moves_no_mark(place: Place, pages: int) -> None:
     place.arrive(MISSED)
