@@ -49,18 +49,20 @@ class Moved(Exception):
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """The position to go on from. ``offset``: where it once stood in the list.
 
-    ``early_s``: also what has a lower id, is older than the ledger, and became available after this time.
+    ``early_s``: also what has a lower id, is older than the ledger, and became available after this time. ``exact``: it
+    was handed out by this ledger; else what has a higher id may follow it although it was recorded before.
     """
 
     id: int
     offset: int | None = None
     early_s: float | None = None
+    exact: bool = True
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
     """Messages after a position that the ledger does not hold, as entries without an offset, in the order to return.
 
-    First those that lie before the position in the one order but became available after it (``early``), then the rest.
+    First those that lie before the position in the one order but may follow it all the same (``early``), then the rest.
     ``complete``: the ledger goes on after them; else there are more.
     """
 
@@ -96,7 +98,9 @@ async def read_past(
     sorter = _Sorter(api, ledger, caller, address, state)
     order = await ledger.out_of_order(caller)
     records = {one.id: one for one in order.latecomers}
-    rank = _rank(origin.id, records)
+    rank = place = _rank(origin.id, records)
+    if not origin.exact:
+        rank = (origin.id, 0)
     from_id, hint, margin, calls = rank[0], origin.offset, MARGIN if origin.early_s is not None else 0, 0
     early: list[Seen] = []
     beside: frozenset[int] = frozenset()
@@ -108,7 +112,9 @@ async def read_past(
             early, beside = await _early(sorter, around, origin, records)
         complete = around.top or around.newer[-1].id > sorter.after.baseline.newest_id
         through_id = None if complete else around.newer[-1].id
-        owed = _owed(order, rank, state, through_id)
+        owed = [
+            one for one in _owed(order, rank, state, through_id) if (one.top_id, one.n) > place or one.id > origin.id
+        ]
         late = await _fetch(api, owed[:MAX_LATE], sorter)
         if newer or early or late or complete:
             break
@@ -119,9 +125,12 @@ async def read_past(
         complete = False
         last = max(_rank(seen.id, records) for seen in late)
         rest = [seen for seen in rest if _rank(seen.id, records) <= last]
+    doubtful = [seen.id for seen in rest if _rank(seen.id, records) < place]
+    if doubtful:
+        beside |= {origin.id, *(one.id for one in order.latecomers if rank < (one.top_id, one.n) < place)} - {*doubtful}
     return Past(
         entries=_rooted((*early, *rest)),
-        early=frozenset(seen.id for seen in early),
+        early=frozenset(seen.id for seen in early).union(doubtful),
         beside=beside,
         complete=complete,
         offsets={message.id: around.offset - 1 - at for at, message in enumerate(around.newer)},

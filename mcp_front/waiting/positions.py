@@ -239,7 +239,11 @@ class Positions:
                 raise Moved("trimmed")
             return await self._in_ledger(message_id, place.n)
         origin = await self._origin(seen.id, seen.sent_at_s, state)
-        return await self._from_the_list(Position(message_id), origin, state, at_s=seen.sent_at_s)
+        start = await self._from_the_list(Position(message_id), origin, state, at_s=seen.sent_at_s)
+        if origin.exact or seen.sent_at_s + MARKS_S > state.now_s or start.past is None:
+            return start
+        # So long ago that what was handed out then is forgotten: what may have been returned with it is marked.
+        return msgspec.structs.replace(start, doubtful=start.doubtful | start.past.early)
 
     async def _fetch(self, message_id: int) -> Message:
         try:
@@ -283,9 +287,11 @@ class Positions:
 
     async def _origin(self, message_id: int, at_s: float, state: LedgerState) -> Origin:
         """A message that the ledger does not hold, as where to go on from."""
-        began = (await self._ledger.out_of_order(self._caller)).began
-        if message_id > began.newest_id or at_s > began.time_s:
-            return Origin(id=message_id)  # recorded and trimmed: its place is exact
+        order = await self._ledger.out_of_order(self._caller, [message_id])
+        if message_id in order.handed_out:
+            return Origin(id=message_id)
+        if message_id > order.began.newest_id or at_s > order.began.time_s:
+            return Origin(id=message_id, exact=False)
         unrest = await self._unrest_at(at_s, state)
         return Origin(id=message_id, early_s=at_s - LOOK_BACK_S if unrest else at_s)
 
