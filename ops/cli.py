@@ -48,9 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         from ops.stdio import run
 
         return run()
-    options = parser().parse_args(arguments)
-    run_command: Run = options.run
-    return run_command(options)
+    from ops.readers import unless_unread
+
+    def run_command() -> int:
+        options = parser().parse_args(arguments)
+        command: Run = options.run
+        return command(options)
+
+    return unless_unread(run_command)
 
 
 def parser() -> argparse.ArgumentParser:

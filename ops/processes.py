@@ -121,5 +121,6 @@ class Child:
 
 
 def announce(**values: object) -> None:
-    """Tell the parent process something, as one line of JSON on standard output."""
-    print(json.dumps(values), flush=True)
+    """Tell the parent process something, as one line of JSON on standard output. Whoever does not listen may not."""
+    with contextlib.suppress(BrokenPipeError):
+        print(json.dumps(values), flush=True)
