@@ -7,7 +7,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -49,7 +49,7 @@ class Record:
         """Each call that failed other than by its connection: what it said, from when to when."""
         self.batches = itertools.count(1)
         self.trace: list[dict[str, Any]] = []
-        """Every call: who, when, what it passed, what it got."""
+        """Every call: who, when, what it passed, what it got (with a star: marked as returned before)."""
 
 
 class Consumer:
@@ -126,7 +126,7 @@ class Consumer:
             raise
         trace |= {
             "at_s": time.time(),
-            "got": [message["id"] for message in fields["messages"]],
+            "got": [f"{message['id']}{'*' * _is_marked(message)}" for message in fields["messages"]],
             "position": fields["after_id"],
             "transport": fields["transport"],
             "notes": fields.get("notes", []),
@@ -162,10 +162,14 @@ class Consumer:
                     reader=self.reader.name,
                     id=int(message["id"]),
                     batch=batch,
-                    marked=bool(message.get("already_returned") or message.get("redelivered")),
+                    marked=_is_marked(message),
                     since_s=self.calling_since_s,
                     began_s=began_s,
                     at_s=time.time(),
                     store_away=away,
                 )
             )
+
+
+def _is_marked(message: Mapping[str, Any]) -> bool:
+    return bool(message.get("already_returned") or message.get("redelivered"))
