@@ -57,8 +57,8 @@ REDIS_COMMANDS = Counter("fmsg_mcpd_redis_commands", "Commands and scripts sent 
 REDIS_ERRORS = Counter("fmsg_mcpd_redis_errors", "Redis commands that failed.", ["kind"])
 REDIS_RECONNECTS = Counter("fmsg_mcpd_redis_reconnects", "Times the doorbell reader lost its connection.")
 
-JOBS = Counter("fmsg_mcpd_jobs", "Jobs by kind and outcome.", ["job", "outcome"])
-JOB_DURATION = Histogram("fmsg_mcpd_job_duration_seconds", "Duration of jobs.", ["job"], buckets=_SLOW)
+JOBS = Counter("fmsg_mcpd_jobs", "Jobs by kind and outcome.", ["kind", "outcome"])
+JOB_DURATION = Histogram("fmsg_mcpd_job_duration_seconds", "Duration of jobs.", ["kind"], buckets=_SLOW)
 CHORES = Gauge("fmsg_mcpd_chores", "Chores left for workers.", multiprocess_mode="mostrecent")
 
 LOOP_LAG = Histogram("fmsg_mcpd_event_loop_lag_seconds", "How late the event loop runs a timer.", buckets=_FAST)

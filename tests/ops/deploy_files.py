@@ -83,8 +83,7 @@ def exported() -> dict[str, Exported]:
     series: dict[str, Exported] = {}
     for metric in vars(metrics).values():
         if isinstance(metric, Counter | Gauge | Histogram):
-            # `job` is the scrape's own label: Prometheus moves a metric's label of that name out of the way.
-            labels = frozenset("exported_job" if label == "job" else label for label in metric._labelnames)
+            labels = frozenset(metric._labelnames)
             for suffix, more in _suffixes(metric):
                 series[f"{metric._name}{suffix}"] = Exported(labels | more)
     return series

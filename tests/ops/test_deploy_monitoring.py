@@ -12,7 +12,7 @@ import pytest
 from daemon.feed import State
 from mcp_front.settings import Budgets
 from telemetry import metrics
-from tests.ops.deploy_files import DEPLOY, ROOT, check_expression, load_yaml, run, tool
+from tests.ops.deploy_files import DEPLOY, ROOT, TARGET_LABELS, check_expression, exported, load_yaml, run, tool
 
 PROMETHEUS = DEPLOY / "prometheus"
 GRAFANA = DEPLOY / "grafana"
@@ -54,6 +54,12 @@ def test_an_alert_is_seen_firing_and_silent(name: str) -> None:
 def test_the_runbook_has_a_section_per_alert_and_no_other() -> None:
     headings = re.findall(r"^### (Fmsg\w+)$", (ROOT / "docs" / "runbook.md").read_text(), re.MULTILINE)
     assert sorted(headings) == sorted(NAMES)
+
+
+def test_no_label_is_one_that_prometheus_gives_itself() -> None:
+    """It would move ours out of the way, to `exported_job`, and `sum by (job)` would mean something else."""
+    for name, series in exported().items():
+        assert not series.labels & TARGET_LABELS, name
 
 
 def test_the_states_of_feeds_that_are_asked_for_exist() -> None:

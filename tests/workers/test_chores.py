@@ -60,7 +60,7 @@ def chore(kind: str = "delete_draft", message_id: int = 7, *, caller: CallerKey 
 
 
 def count(job: str, outcome: str) -> float:
-    return REGISTRY.get_sample_value("fmsg_mcpd_jobs_total", {"job": job, "outcome": outcome}) or 0.0
+    return REGISTRY.get_sample_value("fmsg_mcpd_jobs_total", {"kind": job, "outcome": outcome}) or 0.0
 
 
 class TestClearingAway:
