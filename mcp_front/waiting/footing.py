@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from fmsg.address import fold
 from ledger.arrival import CallerKey
@@ -94,6 +95,7 @@ class Footing:
             seed_limit=self._settings.seed_limit,
             unrest=self._unrest,
         )
+        self._positions.look_together = partial(ground.desks.at(self._caller.key).look, self._positions)
         return had_one
 
     def disturbed(self) -> None:

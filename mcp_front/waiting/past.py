@@ -221,13 +221,13 @@ class _Sorter:
 
     async def _compare(self, listed: Sequence[Seen]) -> list[Seen]:
         """What is old and not in the ledger; and ``_news``, what is new and not in it."""
+        # Before the places: what is recorded in between is then held. What is trimmed in between is met as a gap.
+        compared = await self._ledger.compare(self._caller, listed, since=self.after)
         held = await self._ledger.locate(self._caller, [seen.id for seen in listed])
-        missing = [seen for seen in listed if seen.id not in held]
-        # Compared after the places: what was trimmed in between is no news by then.
-        compared = await self._ledger.compare(self._caller, missing, since=self.after)
         if compared.state.epoch != self.after.epoch:
             raise Moved("epoch")
         self.after = compared.state
+        missing = [seen for seen in listed if seen.id not in held]
         self._news = [seen for seen in missing if seen.id in compared.news]
         return [seen for seen in missing if seen.id not in compared.news]
 

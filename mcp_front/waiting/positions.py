@@ -92,6 +92,8 @@ class Positions:
         unrest: Callable[[str], Awaitable[Unrest | None]] | None = None,
     ) -> None:
         """``unrest`` is told the ledger's epoch and tells of a change of ledgers, if there was one."""
+        self.look_together: Callable[[], Awaitable[CaughtUp]] | None = None
+        """Looks at the host's list together with the caller's other waits; else each looks for itself."""
         self._api = api
         self._ledger = ledger
         self._documents = documents
@@ -105,6 +107,9 @@ class Positions:
         return await catch_up(
             self._api, self._ledger, self._caller, self._address, source="poll", seed_limit=self._seed_limit
         )
+
+    async def _look(self) -> CaughtUp:
+        return await (self.look() if self.look_together is None else self.look_together())
 
     async def now(self, caught_up: CaughtUp | None, *, elapsed_s: float) -> Start:
         """Behind the newest message there was when the call began, ``elapsed_s`` ago.
@@ -156,13 +161,13 @@ class Positions:
         return await load_step(self._documents, self._caller, position.id)
 
     async def _state(self) -> LedgerState:
-        return await self._ledger.state(self._caller) or (await self.look()).state
+        return await self._ledger.state(self._caller) or (await self._look()).state
 
     async def _place(self, message_id: int) -> Place | None:
         try:
             places = await self._ledger.locate(self._caller, [message_id])
         except NoLedger:
-            await self.look()
+            await self._look()
             places = await self._ledger.locate(self._caller, [message_id])
         return places.get(message_id)
 
@@ -232,7 +237,7 @@ class Positions:
         seen = seen_from(message, address=self._address, root=0)
         if is_news(seen, state.baseline):
             # It arrived, and the ledger has not heard of it: neither of what came with it.
-            await self.look()
+            await self._look()
             await self._ledger.append(self._caller, [seen], "poll")
             place = await self._place(message_id)
             if place is None:
