@@ -23,8 +23,20 @@ class HeadersTooLarge(Exception):
     """The headers of a request are over budget."""
 
 
+class _Pipeline(list[Any]):
+    """Requests that came while another was answered. Next to always empty, and a deque reserves 700 bytes for that."""
+
+    def appendleft(self, item: Any) -> None:
+        """As of a deque."""
+        self.insert(0, item)
+
+
 class Connection(HttpToolsProtocol):
     """A connection of the front. The request's scope has it as ``scope["state"]["connection"]``."""
+
+    # Beside uvicorn's attributes, of which there are as many as instances can share the keys of: one more in their
+    # dictionary, and each connection has a whole dictionary of its own.
+    __slots__ = ("_budgets", "_head_bytes", "_idle_bytes", "_moved", "_timed", "_too_large", "_wheel", "on_lost")
 
     def __init__(
         self,
@@ -39,6 +51,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self.logger = log
         self.access_log = False
+        self.pipeline = _Pipeline()  # type: ignore[assignment]  # uvicorn adds at one end and takes at the other
         self.on_lost: Callable[[], None] | None = None
         """Called once when the client is gone. Set by whoever handles the request, reset at its end."""
         self._budgets = budgets

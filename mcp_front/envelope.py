@@ -6,11 +6,15 @@ each request brings its version and the client's capabilities along, and headers
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
+import anyio
 import msgspec
 from mcp.server.connection import Connection
+from mcp.shared.dispatcher import Outbound
 from mcp.shared.inbound import (
     ERROR_CODE_HTTP_STATUS,
     MCP_METHOD_HEADER,
@@ -22,7 +26,13 @@ from mcp.shared.inbound import (
     unsupported_protocol_version_rejection,
     validate_mcp_param_headers,
 )
-from mcp_types import DEFAULT_NEGOTIATED_VERSION, HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR
+from mcp_types import (
+    DEFAULT_NEGOTIATED_VERSION,
+    HEADER_MISMATCH,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    InitializeRequestParams,
+)
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from mcp_front.jsonbody import Malformed, TooDeep, TooManyItems, decode
@@ -33,6 +43,39 @@ RequestId = str | int
 
 _ROUTING = {name.encode(): name for name in (MCP_PROTOCOL_VERSION_HEADER, MCP_METHOD_HEADER, MCP_NAME_HEADER)}
 _PARAM_PREFIX = MCP_PARAM_HEADER_PREFIX.lower().encode()
+
+
+class BriefConnection(Connection):
+    """What the SDK knows of a client, for one request: without what a connection that lasts has to hold."""
+
+    def __init__(
+        self,
+        outbound: Outbound,
+        *,
+        protocol_version: str,
+        session_id: str | None = None,
+        client_params: InitializeRequestParams | None = None,
+    ) -> None:
+        self.outbound = outbound
+        self.protocol_version = protocol_version
+        self.session_id = session_id
+        self.client_capabilities = None
+        self.client_params = client_params
+        self.initialized = _initialized()
+        self.state = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """The exit stack, made when somebody has something to close."""
+        if name != "exit_stack":
+            raise AttributeError(name)
+        self.exit_stack = AsyncExitStack()
+        return self.exit_stack
+
+
+@functools.cache
+def _initialized() -> anyio.Event:
+    """There is no beginning to wait for: one event for all connections, set by each of them."""
+    return anyio.Event()
 
 
 class Rejected(Exception):
@@ -103,7 +146,7 @@ def read_envelope(
             raise Rejected(HEADER_MISMATCH, f"{twice} header appears more than once", status=400, request_id=request_id)
         connection = _modern(message, headers, routing, header_schema)
     else:
-        connection = Connection.from_envelope(version or DEFAULT_NEGOTIATED_VERSION, None, None)
+        connection = BriefConnection.from_envelope(version or DEFAULT_NEGOTIATED_VERSION, None, None)
     return Envelope(request_id, method, params, modern, connection, _progress_token(params))
 
 
@@ -135,7 +178,7 @@ def _modern(
         arguments = params.get("arguments") or {}
         if schema is not None and isinstance(arguments, dict):
             _raise(validate_mcp_param_headers(schema, arguments, _param_headers(headers)), request_id)
-    return Connection.from_envelope(verdict.protocol_version, verdict.client_info, verdict.client_capabilities)
+    return BriefConnection.from_envelope(verdict.protocol_version, verdict.client_info, verdict.client_capabilities)
 
 
 def _param_headers(headers: Headers) -> Mapping[str, str]:

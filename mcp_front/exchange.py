@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import msgspec
 from mcp.server.lowlevel import Server
-from mcp.server.runner import modern_error_data, serve_one
+from mcp.server.runner import ServerRunner, modern_error_data
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
@@ -46,7 +46,9 @@ class Exchange:
     """One request and its answer. The SDK sees it as the request's dispatch context."""
 
     __slots__ = (
+        "_cancel_requested",
         "_committed",
+        "_envelope",
         "_extra_headers",
         "_gone",
         "_json",
@@ -58,7 +60,6 @@ class Exchange:
         "_task",
         "_token",
         "_wheel",
-        "cancel_requested",
         "message_metadata",
         "request_id",
     )
@@ -84,7 +85,8 @@ class Exchange:
         """``request`` is what handlers get as ``ctx.request``."""
         self.request_id = envelope.request_id
         self.message_metadata = ServerMessageMetadata(request_context=request, can_send_request=False)
-        self.cancel_requested = anyio.Event()
+        self._cancel_requested: anyio.Event | None = None
+        self._envelope = envelope
         self._token = envelope.progress_token
         self._send = send
         self._wheel = wheel
@@ -98,20 +100,24 @@ class Exchange:
         self._gone = False
         self._task = asyncio.current_task()
 
-    async def run(self, server: Server[Any], lifespan_state: object, envelope: Envelope) -> None:
+    @property
+    def cancel_requested(self) -> anyio.Event:
+        """See the SDK's dispatch context. Over HTTP a client cancels by going away, so nobody ever sets it."""
+        if self._cancel_requested is None:
+            self._cancel_requested = anyio.Event()
+        return self._cancel_requested
+
+    async def run(self, server: Server[Any], lifespan_state: object) -> None:
         """Handle the request and answer it. Returns without an answer where the client has gone."""
+        envelope = self._envelope
         if self._stream:
             self._wheel.add(self, self._stream_after_s)
         try:
             try:
-                result = await serve_one(
-                    server,
-                    self,
-                    envelope.method,
-                    envelope.params,
-                    connection=envelope.connection,
-                    lifespan_state=lifespan_state,
-                )
+                # As the SDK's `serve_one`, without closing what a connection may have been given to close: ours are
+                # given nothing, and every held call would keep a frame for it.
+                runner = ServerRunner(server, envelope.connection, lifespan_state)
+                result = await runner.on_request(self, envelope.method, envelope.params)
                 status, answer = 200, {"jsonrpc": "2.0", "id": self.request_id, "result": result}
             except Exception as error:  # noqa: BLE001 - the SDK's ladder of errors; unknown ones are logged there
                 status, answer = self._failed(error, modern=envelope.modern)

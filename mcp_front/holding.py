@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from ledger.arrival import CallerKey
 from mcp_front.settings import Budgets, budget_name
 from telemetry import metrics
@@ -18,7 +15,10 @@ class TooManyWaits(Exception):
 
 
 class Holding:
-    """Counts the calls that this process holds."""
+    """Counts the calls that this process holds.
+
+    No context manager: each of 10,000 held calls would keep one, with a generator in it.
+    """
 
     def __init__(self, budgets: Budgets) -> None:
         self._budgets = budgets
@@ -30,9 +30,8 @@ class Holding:
         """How many calls are held now."""
         return self._total
 
-    @contextmanager
-    def held(self, caller: CallerKey) -> Iterator[None]:
-        """Count a call while the context is open. Raises `TooManyWaits`."""
+    def take(self, caller: CallerKey) -> None:
+        """Count one call more; whoever succeeds has to `give_back`. Raises `TooManyWaits`."""
         mine = self._by_caller.get(caller, 0)
         if mine >= self._budgets.max_waits_per_caller:
             raise _over("max_waits_per_caller", self._budgets.max_waits_per_caller, "this address")
@@ -40,15 +39,15 @@ class Holding:
             raise _over("max_waits", self._budgets.max_waits, "all callers of this server process together")
         self._by_caller[caller] = mine + 1
         self._total += 1
-        try:
-            yield
-        finally:
-            self._total -= 1
-            left = self._by_caller[caller] - 1
-            if left:
-                self._by_caller[caller] = left
-            else:
-                del self._by_caller[caller]
+
+    def give_back(self, caller: CallerKey) -> None:
+        """Count one call less."""
+        self._total -= 1
+        left = self._by_caller[caller] - 1
+        if left:
+            self._by_caller[caller] = left
+        else:
+            del self._by_caller[caller]
 
 
 def _over(field: str, limit: int, who: str) -> TooManyWaits:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -24,7 +24,7 @@ from mcp_front.connection import Connection
 from mcp_front.envelope import Rejected, read_envelope
 from mcp_front.exchange import Exchange, Receive, Send, reply
 from mcp_front.gate import Challenge, HostGate, OriginGate, bearer_key, values_of
-from mcp_front.receiving import BodyRefused, ClientGone, Uploads, read_body
+from mcp_front.receiving import BodyRefused, ClientGone, Upload, Uploads, read_body
 from mcp_front.settings import FrontSettings
 from mcp_front.sources import Guesses, TooManyGuesses, is_trusted, parse_networks, source_of
 from mcp_front.wheel import Wheel
@@ -57,6 +57,13 @@ class HttpRequest(msgspec.Struct, frozen=True):
     caller: KeyCaller
     request_id: str
     accepts_stream: bool
+
+
+class Accepts(msgspec.Struct, frozen=True):
+    """In which forms a client takes an answer."""
+
+    json: bool
+    stream: bool
 
 
 class _Refused(Exception):
@@ -92,19 +99,15 @@ class HttpFront:
         self.lifespan_state: object = {}
         """What the server's lifespan gave; the product's has none."""
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """See ASGI."""
-        if scope["type"] != "http":
-            return
+    def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> Awaitable[None]:
+        """See ASGI. Not itself a coroutine function: a held call would keep one more frame for it."""
         path: str = scope["path"]
         if path in ("/healthz", "/readyz"):
-            await self._health(send, ready=path == "/readyz")
-        elif path.rstrip("/") == self._settings.http.path:
-            await self._endpoint(scope, receive, send)
-        else:
-            await reply(
-                send, 404, _error_body(f"There is nothing here. The MCP endpoint is {self._settings.http.path}."), []
-            )
+            return self._health(send, ready=path == "/readyz")
+        if path.rstrip("/") == self._settings.http.path:
+            return self._endpoint(scope, receive, send)
+        text = f"There is nothing here. The MCP endpoint is {self._settings.http.path}."
+        return reply(send, 404, _error_body(text), [])
 
     async def _health(self, send: Send, *, ready: bool) -> None:
         if ready and not self.ready:
@@ -136,13 +139,14 @@ class HttpFront:
                     reason="method",
                     headers=allow,
                 )
-            accepts_json, accepts_stream = _negotiate(headers)
-            request = HttpRequest(caller, request_id, accepts_stream)
-            with self._uploads.upload(caller.key) as upload:
-                body = await read_body(
-                    receive, declared=_declared(headers), budgets=self._settings.budgets, upload=upload
-                )
-                await self._exchange(scope, send, headers, body, request, accepts_json, extra)
+            accepts = _negotiate(headers)
+            upload = Upload(self._uploads, caller.key)
+            try:
+                exchange = await self._received(scope, receive, send, upload, caller, accepts, extra)
+                if exchange is not None:
+                    await self._run(scope, exchange)
+            finally:
+                upload.give_back()
         except _Refused as refused:
             await self._refuse(send, refused, extra)
         except BodyRefused as refused:
@@ -154,47 +158,56 @@ class HttpFront:
         except ClientGone:
             return
 
-    async def _exchange(
+    async def _received(
         self,
         scope: dict[str, Any],
+        receive: Receive,
         send: Send,
-        headers: RawHeaders,
-        body: bytes,
-        request: HttpRequest,
-        accepts_json: bool,
+        upload: Upload,
+        caller: KeyCaller,
+        accepts: Accepts,
         extra: RawHeaders,
-    ) -> None:
+    ) -> Exchange | None:
+        """The exchange that a body asks for; None where it asks for none and has been answered."""
+        headers: RawHeaders = scope["headers"]
+        budgets = self._settings.budgets
+        body = await read_body(receive, declared=_declared(headers), budgets=budgets, upload=upload)
         try:
-            envelope = read_envelope(body, headers, budgets=self._settings.budgets, header_schema=self._header_schema)
+            envelope = read_envelope(body, headers, budgets=budgets, header_schema=self._header_schema)
         except Rejected as rejected:
             metrics.REFUSALS.labels("envelope").inc()
             await reply(send, rejected.status, _rpc_error(rejected), extra)
-            return
+            return None
         if envelope is None:
             await reply(send, 202, b"", extra)
-            return
-        if envelope.method == "subscriptions/listen" and not request.accepts_stream:
+            return None
+        if envelope.method == "subscriptions/listen" and not accepts.stream:
             raise _Refused(406, "subscriptions/listen answers with text/event-stream only. Accept it.", reason="accept")
-        del body
-        exchange = Exchange(
+        return Exchange(
             envelope,
             send,
             wheel=self._wheel,
-            accepts_json=accepts_json,
-            accepts_stream=request.accepts_stream,
+            accepts_json=accepts.json,
+            accepts_stream=accepts.stream,
             stream_after_s=self._settings.http.sse_after_s,
             ping_s=self._settings.http.ping_s,
-            request=request,
+            request=HttpRequest(caller, extra[0][1].decode("ascii"), accepts.stream),
             extra_headers=extra,
         )
+
+    async def _run(self, scope: dict[str, Any], exchange: Exchange) -> None:
+        """Answer, and stop where the client goes away."""
+        # Not needed any more, and the key is among them.
+        scope["headers"].clear()
         connection = scope["state"].get("connection")
-        if isinstance(connection, Connection):
-            connection.on_lost = exchange.lost
+        if not isinstance(connection, Connection):
+            await exchange.run(self._server, self.lifespan_state)
+            return
+        connection.on_lost = exchange.lost
         try:
-            await exchange.run(self._server, self.lifespan_state, envelope)
+            await exchange.run(self._server, self.lifespan_state)
         finally:
-            if isinstance(connection, Connection):
-                connection.on_lost = None
+            connection.on_lost = None
 
     async def _authenticate(self, scope: dict[str, Any], headers: RawHeaders) -> KeyCaller:
         """The caller of a request. Raises `_Refused`."""
@@ -265,8 +278,8 @@ def _declared(headers: RawHeaders) -> int | None:
     return int(values[0]) if values and values[0].isdigit() else None
 
 
-def _negotiate(headers: RawHeaders) -> tuple[bool, bool]:
-    """Whether the client accepts JSON and streams. Raises `_Refused` for a body or an Accept we cannot serve."""
+def _negotiate(headers: RawHeaders) -> Accepts:
+    """What the client accepts. Raises `_Refused` for a body or an Accept we cannot serve."""
     kind = b",".join(values_of(headers, b"content-type")).decode("latin-1").lower()
     media, _, parameters = kind.partition(";")
     charset = parameters.partition("charset=")[2].strip(' "')
@@ -276,13 +289,13 @@ def _negotiate(headers: RawHeaders) -> tuple[bool, bool]:
         raise _Refused(415, "Send the request without a Content-Encoding.", reason="content_type")
     accept = values_of(headers, b"accept")
     if not accept:
-        return True, False
+        return Accepts(json=True, stream=False)
     ranges = {part.partition(";")[0].strip() for part in b",".join(accept).decode("latin-1").lower().split(",")}
     json = not ranges.isdisjoint(("*/*", "application/*", "application/json"))
     stream = not ranges.isdisjoint(("*/*", "text/*", "text/event-stream"))
     if not json and not stream:
         raise _Refused(406, "Accept application/json and text/event-stream.", reason="accept")
-    return json, stream
+    return Accepts(json=json, stream=stream)
 
 
 def _unauthorized(challenge: Challenge, reason: str) -> _Refused:

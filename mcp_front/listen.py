@@ -48,10 +48,13 @@ class Inboxes:
         if ctx.request_id is None:
             raise MCPError(types.INVALID_REQUEST, "subscriptions/listen needs a request id.")
         context = await self._requests.context(ctx, None)
-        with self._holding.held(context.caller.key):
+        self._holding.take(context.caller.key)
+        try:
             stream = _Stream(ctx, context, _honoured(params.notifications))
             await stream.acknowledge()
             await stream.run(self._drain)
+        finally:
+            self._holding.give_back(context.caller.key)
         return types.SubscriptionsListenResult(_meta=stream.meta)
 
 

@@ -92,6 +92,7 @@ class Listener(uvicorn.Server):
             front,
             http=partial(Connection, budgets=budgets, wheel=wheel),  # type: ignore[arg-type]  # any factory does
             ws="none",
+            interface="asgi3",
             lifespan="off",
             log_config=None,
             access_log=False,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ledger.arrival import CallerKey
@@ -33,7 +32,7 @@ class ClientGone(Exception):
 
 
 class Upload:
-    """The bytes that one request holds of the uploads."""
+    """The bytes that one request holds of the uploads, until it gives them back."""
 
     __slots__ = ("_caller", "_uploads", "held")
 
@@ -41,12 +40,19 @@ class Upload:
         self._uploads = uploads
         self._caller = caller
         self.held = 0
+        """How many."""
 
     def grow_to(self, size: int) -> None:
         """Hold ``size`` bytes. Raises `BodyRefused`."""
         if size > max(self.held, COUNTED_BYTES):
             self._uploads.take(self._caller, size - self.held)
             self.held = size
+
+    def give_back(self) -> None:
+        """Hold nothing any more."""
+        if self.held:
+            self._uploads.give_back(self._caller, self.held)
+            self.held = 0
 
 
 class Uploads:
@@ -62,20 +68,14 @@ class Uploads:
         """Bytes held now."""
         return self._total
 
-    @contextmanager
-    def upload(self, caller: CallerKey) -> Iterator[Upload]:
-        """One request's share, given back at the end."""
-        upload = Upload(self, caller)
-        try:
-            yield upload
-        finally:
-            if upload.held:
-                self._total -= upload.held
-                left = self._by_caller[caller] - upload.held
-                if left:
-                    self._by_caller[caller] = left
-                else:
-                    del self._by_caller[caller]
+    def give_back(self, caller: CallerKey, size: int) -> None:
+        """Count ``size`` bytes less for a caller."""
+        self._total -= size
+        left = self._by_caller[caller] - size
+        if left:
+            self._by_caller[caller] = left
+        else:
+            del self._by_caller[caller]
 
     def take(self, caller: CallerKey, size: int) -> None:
         """Count ``size`` bytes more for a caller. Raises `BodyRefused`."""

@@ -101,8 +101,11 @@ def build_server(
             context = await requests.context(ctx, _progress(ctx))
             caller = context.caller.key
             if toolbox.holds(params.name):
-                with holding.held(context.caller.key):
+                holding.take(context.caller.key)
+                try:
                     result = await toolbox.call_tool(context, params.name, params.arguments)
+                finally:
+                    holding.give_back(context.caller.key)
             else:
                 result = await toolbox.call_tool(context, params.name, params.arguments)
             outcome = "error" if result.is_error else "ok"

@@ -102,7 +102,7 @@ class Bench:
             request="the request",
             extra_headers=[(b"x-request-id", b"r")],
         )
-        await self.exchange.run(self.server, {}, envelope)
+        await self.exchange.run(self.server, {})
 
     def envelope(self, method: str, token: Any, *, modern: bool) -> Envelope:
         meta: dict[str, Any] = {"progressToken": token} if token is not None else {}
