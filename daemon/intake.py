@@ -11,8 +11,8 @@ from fmsg.address import fold
 from fmsg.events import Event
 from fmsg.message import Message
 from ledger.arrival import CallerKey, Seen
-from ledger.catch_up import is_news, seen_from
-from ledger.port import Ledger, NoLedger
+from ledger.catch_up import seen_from
+from ledger.port import Ledger
 from ledger.roots import sort_out
 from telemetry.metrics import INGEST_LAG
 
@@ -112,10 +112,9 @@ class Intake:
     async def _sort_out(self, ledger: Ledger, caller: CallerKey, batch: list[Pushed]) -> list[Seen]:
         seen = [pushed.seen for pushed in batch]
         if not all(pushed.certain for pushed in batch):
-            state = await ledger.state(caller)
-            if state is None:
-                raise NoLedger("the ledger is gone; begin it anew")
-            seen = [pushed.seen for pushed in batch if pushed.certain or is_news(pushed.seen, state.baseline)]
+            shown = [pushed.seen for pushed in batch if not pushed.certain]
+            news = (await ledger.compare(caller, shown)).news
+            seen = [pushed.seen for pushed in batch if pushed.certain or pushed.seen.id in news]
         if all(one.root for one in seen):
             return seen
         lineage = await sort_out(ledger, caller, seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from daemon.intake import BATCH, Intake, Pushed, read_push
 from fmsg.events import Event
 from fmsg.message import AddToBatch, Message
 from ledger.arrival import Baseline, CallerKey, Seen
+from ledger.limits import LedgerLimits
 from ledger.memory import MemoryLedger
 from ledger.port import NoLedger
 
@@ -118,6 +120,19 @@ async def test_an_old_message_that_an_event_merely_shows_is_not_written() -> Non
     intake.add(Pushed(seen(41, sent_at_s=110.0), certain=False))
     await intake.write(made, CALLER, clock=lambda: 120.0)
     assert (await written(made), len(intake)) == ([(41, 41)], 0)
+
+
+async def test_one_that_was_trimmed_is_not_written_again_and_one_that_was_missed_is() -> None:
+    """Also where a message from a sender whose clock runs ahead was trimmed."""
+    made = MemoryLedger(limits=LedgerLimits(max_entries=2))
+    await made.begin(CALLER, (), Baseline(newest_id=50, time_s=100.0))
+    far_s = time.time() + 1e9
+    await made.append(CALLER, [seen(60, sent_at_s=far_s), seen(61), seen(62), seen(63)], "push")
+    intake = Intake(1000)
+    for one in (seen(60, sent_at_s=far_s), seen(61), seen(40, sent_at_s=110.0), seen(59)):
+        intake.add(Pushed(one, certain=False))
+    await intake.write(made, CALLER, clock=lambda: 120.0)
+    assert [id_ for id_, _ in await written(made)] == [40, 59]
 
 
 @pytest.mark.parametrize("certain", [True, False])

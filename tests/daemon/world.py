@@ -329,7 +329,7 @@ class World:
     @contextmanager
     def store_away(self) -> Iterator[None]:
         """The ledgers cannot be reached meanwhile."""
-        names = ("state", "append", "locate", "read", "begin")
+        names = ("state", "append", "compare", "locate", "read", "begin")
         there = {name: getattr(self.store.ledger, name) for name in names}
 
         async def away(*_: Any, **__: Any) -> None:
