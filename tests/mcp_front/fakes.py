@@ -21,12 +21,14 @@ from mcp_front.waiting.request import WaitSettings
 from sandbox.host import SandboxHost, serve
 
 OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
+MUCH = 20_000_000
+"""More than the buffers between a server and a client take."""
 ANSWER_S = 10.0
 """Longest wait for anything a test expects."""
 
 
 class FakeToolbox:
-    """``who`` answers at once, ``hold`` until it is released, cancelled or drained, ``fail`` raises."""
+    """``who`` answers at once, ``hold`` once it is released, cancelled or drained; ``fail`` raises, ``much`` is large."""
 
     def __init__(self) -> None:
         self.release = asyncio.Event()
@@ -41,7 +43,7 @@ class FakeToolbox:
         return f"You are {address}."
 
     def tools(self, profile: Profile) -> Sequence[types.Tool]:
-        names = ("who", "hold", "fail", "upstream", "size")
+        names = ("who", "hold", "fail", "upstream", "size", "much")
         return [types.Tool(name=name, description=f"{name} over {profile}", input_schema=OBJECT) for name in names]
 
     def resources(self) -> Sequence[types.Resource]:
@@ -66,6 +68,8 @@ class FakeToolbox:
             return text_result(str(len(page.messages)))
         if name == "size":
             return text_result(str(len((arguments or {}).get("data", ""))))
+        if name == "much":
+            return text_result("x" * MUCH)
         if name == "fail":
             raise RuntimeError("fmsgk_secret_in_an_error")
         return await self._hold(context)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
+from uvicorn.config import Config
+from uvicorn.server import ServerState
 
+from mcp_front.connection import Connection
 from mcp_front.settings import Budgets
+from mcp_front.wheel import Wheel
 from tests.mcp_front.fakes import Front, call, front
 from tests.mcp_front.raw import Wire, post, wire
 
@@ -220,3 +225,18 @@ async def test_a_client_that_has_said_all_it_will_counts_as_gone(running: Front)
         await running.toolbox.until(holding=1)
         one.writer.write_eof()
         await running.toolbox.until(cancelled=1)
+
+
+async def test_connections_share_the_keys_of_their_dictionaries() -> None:
+    """One attribute more than Python shares, and each connection costs a kilobyte more."""
+    loop = asyncio.get_running_loop()
+    config = Config(app=lambda: None, http=Connection, ws="none", lifespan="off", interface="asgi3", log_config=None)
+    wheel = Wheel(now=loop.time, call_at=loop.call_at)
+
+    def connection() -> Connection:
+        made = Connection(config, ServerState(), {}, loop, budgets=Budgets(), wheel=wheel)
+        made.url = b""
+        return made
+
+    several = [connection() for _ in range(5)]
+    assert sys.getsizeof(vars(several[-1])) < sys.getsizeof(dict.fromkeys(vars(several[-1])))

@@ -129,3 +129,17 @@ def test_arguments_repeated_in_headers_have_to_be_the_same() -> None:
 def test_a_budget_is_named(budget: str, body: bytes) -> None:
     with pytest.raises(Rejected, match=f"FMSG_MCP_{budget}"):
         read(body)
+
+
+async def test_a_connection_for_one_request_holds_next_to_nothing() -> None:
+    envelope = read(call(), modern())
+    assert envelope is not None
+    connection = envelope.connection
+    assert connection.initialized.is_set()
+    assert "exit_stack" not in vars(connection)
+    closed: list[str] = []
+    connection.exit_stack.callback(closed.append, "closed")
+    await connection.exit_stack.aclose()
+    assert closed == ["closed"]
+    with pytest.raises(AttributeError):
+        connection.no_such  # type: ignore[attr-defined]  # noqa: B018

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import sys
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -94,6 +95,25 @@ async def test_what_does_not_end_by_itself_is_cut_after_a_while() -> None:
         await ended(running)
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel does it, and only this one can")
+async def test_a_client_that_takes_nothing_of_its_answer_is_dropped() -> None:
+    async with front(budgets=Budgets(write_stall_s=0.5)) as running, wire(running) as one:
+        await one.say(post(running.key(), call("much")))
+        assert await asyncio.wait_for(one.reader.readexactly(12), ANSWER_S) == b"HTTP/1.1 200"
+        transport = one.writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+        async with asyncio.timeout(ANSWER_S):
+            while _established(running.port):  # noqa: ASYNC110 - the kernel does not tell
+                await asyncio.sleep(0.05)
+
+
+def _established(port: int) -> int:
+    """Connections that the front has open."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
 
 
 def test_a_socket_is_bound_and_what_it_accepts_inherits_its_limits() -> None:

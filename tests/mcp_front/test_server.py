@@ -142,7 +142,7 @@ async def test_a_cancelled_call_is_logged_as_such(caplog: pytest.LogCaptureFixtu
 async def test_missing_variables_are_named_by_every_call(mode: str) -> None:
     requests = Requests(NotConfigured(["FMSG_API_URL", "FMSG_API_KEY"]))
     async with Client(server(requests), mode=mode) as client:
-        assert len((await client.list_tools()).tools) == 5
+        assert len((await client.list_tools()).tools) == 6
         result = await client.call_tool("who", {})
         assert result.is_error
         assert "FMSG_API_URL and FMSG_API_KEY are not set" in cast("types.TextContent", result.content[0]).text

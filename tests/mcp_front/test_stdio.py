@@ -132,7 +132,7 @@ async def test_without_configuration_it_shows_what_it_has_and_says_what_is_missi
     async with session(api_key=api_key, api_url=api_url) as client:
         answer = await client.begin()
         assert answer["result"]["serverInfo"]["version"] == "1.2.3"
-        assert len((await client.ask(request("tools/list")))["result"]["tools"]) == 5
+        assert len((await client.ask(request("tools/list")))["result"]["tools"]) == 6
         result = (await client.ask(call("who")))["result"]
         assert result["isError"]
         assert missing in result["content"][0]["text"]
