@@ -21,6 +21,7 @@ from mcp_front.drain import Drain
 from mcp_front.holding import Holding
 from mcp_front.server import Ctx, Requests
 from mcp_front.tools.context import ToolContext
+from telemetry import metrics
 
 INBOX_URI = "fmsg://inbox"
 """The caller's own inbox; the only resource that changes."""
@@ -49,11 +50,13 @@ class Inboxes:
             raise MCPError(types.INVALID_REQUEST, "subscriptions/listen needs a request id.")
         context = await self._requests.context(ctx, None)
         self._holding.take(context.caller.key)
+        metrics.WAITS_HELD.inc()
         try:
             stream = _Stream(ctx, context, _honoured(params.notifications))
             await stream.acknowledge()
             await stream.run(self._drain)
         finally:
+            metrics.WAITS_HELD.dec()
             self._holding.give_back(context.caller.key)
         return types.SubscriptionsListenResult(_meta=stream.meta)
 

@@ -25,6 +25,7 @@ from mcp_front.sources import Guesses
 from mcp_front.toolbox import Toolbox
 from mcp_front.tools.context import Progress, ToolContext
 from mcp_front.wheel import Wheel
+from telemetry import metrics
 
 if TYPE_CHECKING:
     from mcp_front.waiting.wait import Waiting
@@ -98,6 +99,7 @@ async def serve_http(
     parking: Parking | None = getattr(store, "parked", None)
     callers = Callers(http, settings, transport="http", clock=clock, rng=rng, parking=parking)
     holding = Holding(settings.budgets)
+    metrics.WAITS_BUDGET.set(settings.budgets.max_waits)
     requests = HttpRequests(
         settings,
         store,

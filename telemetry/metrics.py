@@ -32,7 +32,12 @@ LOST_EVENTS = Counter(
 LOST_EVENT_DELAY = Histogram("fmsg_mcpd_lost_event_delay_seconds", "How late such a message was found.", buckets=_SLOW)
 RECONCILES = Counter("fmsg_mcpd_reconciles", "Comparisons of the host's list with a ledger.", ["outcome"])
 
-WAITS_HELD = Gauge("fmsg_mcpd_waits_held", "Calls of wait_for_message held now.", multiprocess_mode="livesum")
+WAITS_HELD = Gauge(
+    "fmsg_mcpd_waits_held",
+    "Calls of wait_for_message and streams of subscriptions/listen held now.",
+    multiprocess_mode="livesum",
+)
+WAITS_BUDGET = Gauge("fmsg_mcpd_waits_budget", "How many of them may be held at most.", multiprocess_mode="livesum")
 WAITS = Counter("fmsg_mcpd_waits", "Calls of wait_for_message by outcome and transport.", ["outcome", "transport"])
 WAKE_LATENCY = Histogram(
     "fmsg_mcpd_wake_latency_seconds", "From the end of the settle window (or the arrival) to the answer.", buckets=_FAST

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from prometheus_client import REGISTRY
 
 from ledger.arrival import Seen, caller_key
 from ledger.port import FeedReport, Member
@@ -59,6 +60,22 @@ def arrived(running: Front) -> str:
     """Let a message arrive at the host."""
     running.host.control.deliver("@eve@b.test", [ANN], topic="hi", body="there")
     return ANN
+
+
+def held() -> float:
+    """What operators see of the budget of waits."""
+    return REGISTRY.get_sample_value("fmsg_mcpd_waits_held") or 0.0
+
+
+async def test_a_stream_counts_as_a_wait_while_it_is_open(running: Front) -> None:
+    before = held()
+    async with listening(running, running.key(ANN), resourceSubscriptions=["fmsg://inbox"]) as stream:
+        await stream.next()
+        assert held() == before + 1
+        running.stop.set()
+        while await stream.next() is not None:
+            pass
+    assert held() == before
 
 
 async def test_the_first_event_says_what_will_come(running: Front) -> None:

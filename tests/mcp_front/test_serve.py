@@ -4,13 +4,14 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from prometheus_client import REGISTRY
 
 from fmsg.errors import BadInput
 from fmsg.http import HostHttp
 from ledger.store import MemoryStore
 from mcp_front.gate import BindRefused
 from mcp_front.serve import product_version, serve_http
-from mcp_front.settings import FrontSettings, HttpSettings
+from mcp_front.settings import Budgets, FrontSettings, HttpSettings
 from tests.mcp_front.fakes import ANSWER_S, Front, call, heads
 
 
@@ -52,3 +53,7 @@ async def test_every_request_has_its_own_caller_and_the_processs_means(running: 
 
 def test_clients_are_told_the_version() -> None:
     assert product_version()[0].isdecimal()
+
+
+async def test_operators_see_how_many_waits_may_be_held(running: Front) -> None:
+    assert REGISTRY.get_sample_value("fmsg_mcpd_waits_budget") == Budgets().max_waits
