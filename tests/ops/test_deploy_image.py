@@ -95,6 +95,12 @@ def test_parts_have_no_rights_they_do_not_need(part: str) -> None:
     assert "ports" not in service
 
 
+def test_the_file_that_holds_the_seal_key_is_kept_out_of_version_control() -> None:
+    assert "> .env" in (ROOT / "compose.yaml").read_text()
+    assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
+    assert "!.env" not in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+
+
 def test_only_this_machine_gets_in() -> None:
     published = [port for service in SERVICES.values() for port in service.get("ports", ())]
     assert published
