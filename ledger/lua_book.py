@@ -101,21 +101,29 @@ end
 -- Whether a message that the ledger does not know has arrived, rather than been there before or been forgotten.
 local function is_news(book, id, sent) return above(id, book.old_id) or above(sent, book.old_time) end
 
--- A function that says whether an id is new; whoever asks adds it then. A search that finds nothing costs 20 µs where
--- 1000 ids are held, a table of all of them as much as eight searches.
-local function newness(book)
-  local misses, there = 0, nil
+-- A function that gives the offset of an id, for many ids. A search that finds nothing costs 20 µs where 1000 ids are
+-- held, a table of all of them as much as eight searches.
+local function finder(book)
+  local misses, at = 0, nil
   return function(id)
-    if book.gone > 0 and redis.call('HEXISTS', gone, id) == 1 then return false end
-    if not there then
-      if offset(book, id) then return false end
-      misses = misses + 1
-      if misses < 8 then return true end
-      there = {}
-      for _, held in ipairs(redis.call('LRANGE', ids, 0, -1)) do there[held] = true end
+    if at then return at[id] end
+    local n = offset(book, id)
+    if n then return n end
+    misses = misses + 1
+    if misses == 8 then
+      at = {}
+      for index, held in ipairs(redis.call('LRANGE', ids, 0, -1)) do at[held] = first(book) + index - 1 end
     end
-    if there[id] then return false end
-    there[id] = true
+    return nil
+  end
+end
+
+-- A function that says whether an id is new; whoever asks adds it then.
+local function newness(book)
+  local find, added = finder(book), {}
+  return function(id)
+    if added[id] or find(id) or (book.gone > 0 and redis.call('HEXISTS', gone, id) == 1) then return false end
+    added[id] = true
     return true
   end
 end

@@ -191,9 +191,9 @@ def read_back(*, meta: Key, log: Key, ids: Key, gone: Key, before_n: int, limit:
     + """
 local book = open()
 if not book then return nil end
-local now, found = server_us(), {}
+local now, find, found = server_us(), finder(book), {}
 for i, id in ipairs(wanted) do
-  local at, until_us = offset(book, id), redis.call('ZSCORE', marks, 'p' .. id)
+  local at, until_us = find(id), redis.call('ZSCORE', marks, 'p' .. id)
   local marked = at and until_us and tonumber(until_us) > now
   if marked then
     -- Made before the entry arrived, it is about one that the ledger had in its place before.

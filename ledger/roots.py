@@ -26,7 +26,7 @@ from fmsg.errors import (
     Unauthorized,
 )
 from fmsg.message import Message, Page, Thread
-from ledger.arrival import Arrival, CallerKey, Seen
+from ledger.arrival import Arrival, CallerKey, Place, Seen
 from ledger.port import Ledger
 
 CONCURRENCY = 4
@@ -38,6 +38,8 @@ STEPS_BEFORE_THREAD = 2
 """Single messages fetched before the whole lineage is asked for: the caller's own message, and one more."""
 MAX_STEPS = 1000
 """Where a walk along ``pid`` ends at the latest. A longer line is cut: the message reached stands for the root."""
+LOOK_UP = 200
+"""Ids looked up in the ledger at once: one script blocks every other caller of that Redis node."""
 READ_SPAN = 64
 """Ledger entries this close to each other are read at once: two round trips cost more than 64 entries."""
 
@@ -253,7 +255,9 @@ async def _ask_ledger(ledger: Ledger, caller: CallerKey, lineage: Lineage, pendi
 
 async def _look_up(ledger: Ledger, caller: CallerKey, lineage: Lineage, message_ids: Sequence[int]) -> bool:
     """Learn what the ledger holds of these messages; whether it held any."""
-    places = await ledger.locate(caller, message_ids)
+    places: dict[int, Place] = {}
+    for start in range(0, len(message_ids), LOOK_UP):
+        places |= await ledger.locate(caller, message_ids[start : start + LOOK_UP])
     wanted = set(places)
     for first_n, last_n in _spans(sorted(place.n for place in places.values())):
         found = await ledger.read(caller, first_n - 1, last_n - first_n + 1)

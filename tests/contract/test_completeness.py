@@ -82,6 +82,14 @@ class TestComparing:
         await push(backend, range(102, 142, 2))
         assert await news(backend, range(101, 160)) == {*range(101, 143, 2), *range(142, 160)}
 
+    async def test_places_among_many_unknown_ones_are_exact(self, backend: Backend) -> None:
+        await backend.ledger.begin(ALICE, [], BASE)
+        await push(backend, range(101, 101 + MAX_ENTRIES + 3))
+        places = await backend.ledger.locate(ALICE, list(range(101 + MAX_ENTRIES + 20, 100, -1)))
+        assert {id_: place.n for id_, place in places.items()} == {
+            id_: id_ - 100 for id_ in range(104, 104 + MAX_ENTRIES)
+        }
+
 
 class TestForgetting:
     async def test_what_is_missing_below_a_flood_of_pushes_stays_news(self, backend: Backend) -> None:

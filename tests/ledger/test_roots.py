@@ -17,7 +17,7 @@ from fmsg.errors import (
 from ledger.arrival import Baseline, CallerKey, Place, Seen
 from ledger.memory import MemoryLedger
 from ledger.port import LedgerUnavailable
-from ledger.roots import MAX_STEPS, Lineage, resolve_roots, sort_out
+from ledger.roots import LOOK_UP, MAX_STEPS, Lineage, resolve_roots, sort_out
 from tests.ledger.fake_host import ANN, ME, FakeHost
 
 CALLER = CallerKey("c" * 32)
@@ -264,6 +264,21 @@ class TestTrouble:
         host.errors["message"] = [HostFailed(500, "hiccup")]
         found = await resolve(host, ledger, *(seen(100 + id_, id_) for id_ in range(1, 6)))
         assert sorted(found.values()) == [0, 2, 3, 4, 5]
+
+    async def test_the_parents_of_a_long_backlog_are_looked_up_in_pieces(self, host: FakeHost) -> None:
+        asked: list[int] = []
+
+        class Counting(MemoryLedger):
+            async def locate(self, caller: CallerKey, message_ids: Sequence[int]) -> Mapping[int, Place]:
+                asked.append(len(message_ids))
+                return await super().locate(caller, message_ids)
+
+        ledger = Counting(clock=lambda: 1000.0)
+        await ledger.begin(CALLER, [seen(500, root=500)], Baseline())
+        replies = [seen(10_000 + id_, id_) for id_ in range(1, 1001)]
+        lineage = await sort_out(ledger, CALLER, replies)
+        assert [one.id for one in map(lineage.apply, replies) if one.root] == [10_500]
+        assert (sum(asked), max(asked)) == (1000, LOOK_UP)
 
     async def test_the_ledgers_own_trouble_is_raised_plain(self, host: FakeHost) -> None:
         class Failing(MemoryLedger):
