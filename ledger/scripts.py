@@ -32,8 +32,8 @@ _LUA_WORDS |= {"not", "or", "repeat", "return", "then", "true", "until", "while"
 Scalar = str | bytes | int | float
 
 MAX_CONCURRENT = 32
-"""Commands in flight per process, and so connections: one Redis thread answers them one by one anyway, and a wake-up of
-thousands of waiters must not open thousands of sockets."""
+"""Commands in flight per process, where each takes a connection: one Redis thread answers them one by one anyway, and a
+wake-up of thousands of waiters must not open thousands of sockets."""
 
 QUEUE_TIMEOUT_S = 10.0
 """How long a command may wait for its turn. Nobody waits longer unless Redis hangs, and then readers go to the host."""
@@ -49,7 +49,7 @@ _PASSING = (faults.ConnectionError, faults.ClusterError, faults.RedisClusterExce
 class Commands(Protocol):
     """What is asked of a client of redis-py; `redis.asyncio.Redis` and `RedisCluster` both have it."""
 
-    def execute_command(self, *args: Any, **options: Any) -> Awaitable[Any]:
+    def execute_command(self, *args: Any) -> Awaitable[Any]:
         """Send a command, return the raw answer."""
         ...
 
@@ -175,6 +175,10 @@ class Scripts:
             self._turns.release()
 
     async def _turn(self, operation: str) -> None:
+        if not self._turns.locked():
+            # Comes back at once: no timer for what nobody has to wait for.
+            await self._turns.acquire()
+            return
         try:
             async with asyncio.timeout(self._queue_timeout_s):
                 await self._turns.acquire()

@@ -86,7 +86,7 @@ class RedisStore:
         """What is kept for how long."""
         self.topology = connect(url, prefix=prefix) if isinstance(url, str) else url
         """Where it is kept."""
-        self.scripts = Scripts(self.topology.commands)
+        self.scripts = Scripts(self.topology.commands, max_concurrent=self.topology.at_once)
         """What sends commands there."""
         self.doorbell = RedisDoorbell(self.topology)
         self.ledger = RedisLedger(self.scripts, self.topology, limits=limits)

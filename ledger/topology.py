@@ -36,7 +36,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from ledger.arrival import CallerKey
-from ledger.scripts import Commands, Key
+from ledger.batching import BATCH, LANES, Batching
+from ledger.scripts import MAX_CONCURRENT, Commands, Key
 
 COMMAND_TIMEOUT_S = 5.0
 """A command is answered in microseconds: a server that took this long hangs or is unreachable."""
@@ -153,6 +154,8 @@ class Topology(ABC):
     kind: Kind = "standalone"
     shown: str = ""
     """Where it is, without credentials."""
+    at_once: int = MAX_CONCURRENT
+    """Commands worth having in flight."""
 
     def __init__(self, prefix: str) -> None:
         if not prefix or set("{}\0 ") & set(prefix):
@@ -188,6 +191,8 @@ class Topology(ABC):
 class Standalone(Topology):
     """One server, by TCP, TLS or a Unix socket."""
 
+    at_once = LANES * BATCH
+
     def __init__(self, url: RedisUrl, *, prefix: str) -> None:
         super().__init__(prefix)
         self.shown = url.shown()
@@ -200,7 +205,8 @@ class Standalone(Topology):
         common = {"connection_class": kind, "db": url.db, **where, **_connection(url)}
         if url.path is not None:
             common.pop("socket_keepalive")
-        self._commands = Redis(connection_pool=ConnectionPool(**common))
+        self._client = Redis(connection_pool=ConnectionPool(**common))
+        self._commands = Batching(self._client)
         self._reader = Redis(connection_pool=ConnectionPool(**{**common, **_READER}))
 
     @property
@@ -214,7 +220,8 @@ class Standalone(Topology):
 
     async def aclose(self) -> None:
         """See `Topology`."""
-        await _close(self._commands)
+        await self._commands.aclose()
+        await _close(self._client)
         await _close(self._reader)
 
 
@@ -222,6 +229,7 @@ class SentinelTopology(Topology):
     """A primary that Sentinels name and replace."""
 
     kind: Kind = "sentinel"
+    at_once = LANES * BATCH
 
     def __init__(self, url: RedisUrl, *, prefix: str) -> None:
         super().__init__(prefix)
@@ -235,7 +243,8 @@ class SentinelTopology(Topology):
         untyped_sentinel: Any = Sentinel
         self._sentinel = untyped_sentinel(list(url.nodes), sentinel_kwargs=theirs, db=url.db, **common)
         service = cast("str", url.service)
-        self._commands: Redis = self._sentinel.master_for(service)
+        self._client: Redis = self._sentinel.master_for(service)
+        self._commands = Batching(self._client)
         self._reader: Redis = self._sentinel.master_for(service, **_READER)
 
     @property
@@ -249,7 +258,8 @@ class SentinelTopology(Topology):
 
     async def aclose(self) -> None:
         """See `Topology`."""
-        for client in (self._commands, self._reader, *self._sentinel.sentinels):
+        await self._commands.aclose()
+        for client in (self._client, self._reader, *self._sentinel.sentinels):
             await _close(client)
 
 
