@@ -20,6 +20,9 @@ CHUNK = 64
 LOOK_S = 0.1
 """Between such questions."""
 
+LEAVE_WITHIN_S = 10.0
+"""A server that has not noticed by then that clients are gone is measured all the same."""
+
 FAILURES_KEPT = 20
 """Texts of failures that are kept; the rest are counted."""
 
@@ -81,6 +84,8 @@ class Crowd:
         """Results with messages, oldest first; the user empties it."""
         self._target = target
         self._arguments = arguments
+        self._before = 0
+        """Waits that the server held before the first of ours."""
         self._expected: tuple[int, asyncio.Future[None]] | None = None
 
     def __len__(self) -> int:
@@ -88,8 +93,8 @@ class Crowd:
 
     async def join(self, people: Sequence[Person]) -> None:
         """Have each of them wait, at the pace at which the server takes them. Returns when all are held."""
-        before = await self._target.held() or 0
-        mine = len(self.waiters)
+        if not self.waiters:
+            self._before = await self._target.held() or 0
         for start in range(0, len(people), CHUNK):
             chunk = people[start : start + CHUNK]
             clients = await connect_all(self._target.mcp_url, [one.api_key for one in chunk])
@@ -99,15 +104,15 @@ class Crowd:
             self.waiters += fresh
             for waiter in fresh:
                 waiter.wait()
-            await self.held_at_least(before + len(self.waiters) - mine - LEAD)
-        await self.held_at_least(before + len(people))
+            await self.held_at_least(len(self.waiters) - LEAD)
+        await self.held_at_least(len(self.waiters))
 
     async def held_at_least(self, count: int, *, longest_s: float = 30.0) -> None:
-        """Wait until the server says that it holds so many waits, those that failed left out."""
+        """Wait until the server holds so many waits more than before the crowd came, those that failed left out."""
         until_s = time.monotonic() + longest_s
         while time.monotonic() < until_s:
             held = await self._target.held()
-            if held is None or held >= count - self.failed_count:
+            if held is None or held >= self._before + count - self.failed_count:
                 return
             await asyncio.sleep(LOOK_S)
 
@@ -155,12 +160,15 @@ class Crowd:
         if self._expected is not None and len(self.messages) >= self._expected[0] and not self._expected[1].done():
             self._expected[1].set_result(None)
 
-    def close(self) -> None:
-        """Drop all connections."""
+    async def close(self) -> None:
+        """Drop all connections; returns when the server has noticed."""
         self.renew = False
         for waiter in self.waiters:
             waiter.client.close()
         self.waiters.clear()
+        until_s = time.monotonic() + LEAVE_WITHIN_S
+        while time.monotonic() < until_s and (await self._target.held() or 0) > self._before:
+            await asyncio.sleep(LOOK_S)
 
 
 def since_stamped_ms(answer: Answer, *, now_s: float | None = None) -> float:

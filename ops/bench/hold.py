@@ -27,7 +27,7 @@ async def warm_up(target: Target, people: Sequence[Person]) -> None:
     await target.deliver(people, body="warm")
     came = await crowd.expect(len(people), within_s=30.0)
     failures = crowd.failures
-    crowd.close()
+    await crowd.close()
     if failures or not came:
         raise CallFailed(f"the target does not serve: {failures[:1] or 'no message came within 30 s'}")
 
@@ -62,7 +62,7 @@ async def hold(target: Target, size: Size) -> Scene:
     await _count(scene, target, len(crowd))
     scene.failures += crowd.failures
     scene.note("waits lost while growing", crowd.failed_count, "")
-    crowd.close()
+    await crowd.close()
     await _renewals(scene, target, people[:most], size, bare=bare)
     return scene
 
@@ -145,7 +145,7 @@ async def _renewals(scene: Scene, target: Target, people: Sequence[Person], size
     scene.note("connections cut or calls refused", crowd.failed_count, "")
     await _count(scene, target, count)
     scene.failures += crowd.failures
-    crowd.close()
+    await crowd.close()
 
 
 async def _count(scene: Scene, target: Target, count: int) -> None:

@@ -32,7 +32,8 @@ WAITS_PER_CALLER = 20_000
 KEYS_AT_ONCE = 64
 """Keys being made at the same time."""
 
-_HELD = re.compile(r"^fmsg_mcpd_waits_held (\S+)$", re.MULTILINE)
+_HELD_NAME = "fmsg_mcpd_waits_held"
+_HELD = re.compile(rf"^{_HELD_NAME} (\S+)$", re.MULTILINE)
 
 
 class House:
@@ -47,7 +48,7 @@ class House:
         self.bare_url: str | None = None
         self.api_url = ""
         self.metrics_url = ""
-        """Where the front tells its metrics."""
+        """Where the front tells how many waits it holds."""
         self._session = session
         self._control_url = control_url
         self._people: list[Person] = []
@@ -140,7 +141,7 @@ async def running_house(log_dir: Path) -> AsyncIterator[House]:
         await daemon.announcement("daemon")
         serving = (await front.announcement("mcp_url"))[0]
         house.mcp_url = serving["mcp_url"]
-        house.metrics_url = f"http://127.0.0.1:{serving['metrics_port']}/metrics"
+        house.metrics_url = f"http://127.0.0.1:{serving['metrics_port']}/metrics?name[]={_HELD_NAME}"
         house.bare_url = (await bare.announcement("bare_url"))[0]["bare_url"]
         yield house
 

@@ -49,5 +49,5 @@ async def one_caller(target: Target, size: Size) -> Scene:
         scene.note(f"{at}: CPU per woken wait, all processes", spent / step * 1000, "ms")
     scene.failures += crowd.failures
     scene.note("waits lost", crowd.failed_count, "")
-    crowd.close()
+    await crowd.close()
     return scene

@@ -58,7 +58,7 @@ async def wake(target: Target, size: Size) -> Scene:
     await _all_at_once(scene, target, crowd, size)
     scene.failures += crowd.failures
     scene.note("waits lost", crowd.failed_count, "")
-    crowd.close()
+    await crowd.close()
     return scene
 
 
@@ -199,5 +199,5 @@ async def rate(target: Target, size: Size) -> Scene:
         _note_cpu(scene, "CPU per message", spent, len(times_ms))
     scene.failures += crowd.failures
     scene.note("waits lost", crowd.failed_count, "")
-    crowd.close()
+    await crowd.close()
     return scene
