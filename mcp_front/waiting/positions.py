@@ -193,9 +193,11 @@ class Positions:
         again = _perhaps_returned(before, follows, entry, state, unrest) | await self._latecomers(before, state)
         doubtful = [one for one in before if one.id in follows or one.id in again]
         past = None
-        if n <= state.seed_n:
+        oldest = before[0] if before else entry
+        trimmed = oldest.n == state.first_n > 1 and oldest.arrived_at_s >= entry.sent_at_s - BACK_S
+        if n <= state.seed_n or trimmed:
             early_s = entry.sent_at_s - LOOK_BACK_S if unrest else entry.sent_at_s
-            past = await self._past(Origin(id=entry.id, early_s=early_s), state)
+            past = await self._past(Origin(id=entry.id, early_s=early_s, exact=False), state)
             again |= past.early_until(entry.sent_at_s)
         after_n = doubtful[0].n - 1 if doubtful else n
         met_from = state.first_n if past is not None and past.early else after_n + 1
@@ -272,7 +274,7 @@ class Positions:
         behind = next((one.id for one in back if one.n == after_n), None)
         past = None
         if message_id < state.baseline.newest_id or sent_at_s <= state.baseline.time_s:
-            past = await self._past(await self._origin(message_id, sent_at_s, state), state)
+            past = await self._past(Origin(id=message_id, early_s=sent_at_s, exact=False), state)
         settled = past is None or past.is_empty
         return Start(
             position=Position(behind, after_n, state.epoch) if settled and behind else Position(message_id),
@@ -295,10 +297,8 @@ class Positions:
         order = await self._ledger.out_of_order(self._caller, [message_id])
         if message_id in order.handed_out:
             return Origin(id=message_id)
-        if message_id > order.began.newest_id or at_s > order.began.time_s:
-            return Origin(id=message_id, exact=False)
         unrest = await self._unrest_at(at_s, state)
-        return Origin(id=message_id, early_s=at_s - LOOK_BACK_S if unrest else at_s)
+        return Origin(id=message_id, early_s=at_s - LOOK_BACK_S if unrest else at_s, exact=False)
 
     async def _past(self, origin: Origin, state: LedgerState) -> Past:
         return await read_past(self._api, self._ledger, self._caller, self._address, origin=origin, state=state)

@@ -243,8 +243,8 @@ def _judge(case: Case, agents: list[Agent]) -> None:
             received.update(agent.received)
             unmarked.update(agent.unmarked)
         first = min(group, key=lambda agent: agent.began_s if agent.began_s is not None else float("inf"))
-        # An event that was lost, of a message that was minutes on its way, and a store that forgets at that moment.
-        hopeless = {op.id for op in case.ops if op.lost and op.late_s > 100.0} if forgetful else set()
+        # A message that was minutes on its way, not recorded yet, and a store that forgets at that moment.
+        hopeless = {op.id for op in case.ops if op.late_s > 100.0} if forgetful else set()
         lost = [id_ for id_ in first.expected() if id_ not in received and id_ not in hopeless]
         # One id can name two positions: of an agent that was handed it before its store failed, and of another, after.
         ambiguous = forgetful and len(agents) > 1 and not first.spec.subscription
