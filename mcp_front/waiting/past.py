@@ -8,7 +8,7 @@ else, and a reader that goes on from one to the next always gets on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -108,13 +108,12 @@ async def read_past(
         around = await look_around(api, from_id, hint=hint, margin=margin)
         calls += around.calls
         newer = [seen for seen in await sorter.sort(sorter.seen(around.newer)) if seen.id not in records]
-        if margin:
-            early, beside = await _early(sorter, around, origin, records)
         complete = around.top or around.newer[-1].id > sorter.after.baseline.newest_id
         through_id = None if complete else around.newer[-1].id
-        owed = [
-            one for one in _owed(order, rank, state, through_id) if (one.top_id, one.n) > place or one.id > origin.id
-        ]
+        owed = _owed(order, rank, state, through_id)
+        owed = [one for one in owed if (one.top_id, one.n) > place or one.id > origin.id]
+        if margin:
+            early, beside = await _early(sorter, around, origin, records, {one.id for one in owed})
         late = await _fetch(api, owed[:MAX_LATE], sorter)
         if newer or early or late or complete:
             break
@@ -154,19 +153,22 @@ def _owed(order: OutOfOrder, rank: Rank, state: LedgerState, through_id: int | N
 
 
 async def _early(
-    sorter: _Sorter, around: Surroundings, origin: Origin, records: Mapping[int, Latecomer]
+    sorter: _Sorter,
+    around: Surroundings,
+    origin: Origin,
+    records: Mapping[int, Latecomer],
+    owed: Collection[int],
 ) -> tuple[list[Seen], frozenset[int]]:
     """What lies below the origin and became available after it, and all that lies between."""
-    listed = [seen for seen in sorter.seen(around.older) if seen.id not in records and seen.id != origin.id]
-    # By id, too: a reader that goes on from one of them meets the others behind it.
-    older = sorted(await sorter.sort(listed), key=lambda seen: seen.id)
+    listed = [seen for seen in sorter.seen(around.older) if seen.id not in owed and seen.id != origin.id]
+    # In the one order, too: a reader that goes on from one of them meets the others behind it.
+    older = sorted(await sorter.sort(listed), key=lambda seen: _rank(seen.id, records))
     early = [seen for seen in older if origin.early_s is not None and seen.sent_at_s > origin.early_s]
     if not early:
         return [], frozenset()
     wanted = {seen.id for seen in early}
-    return early, frozenset(
-        {origin.id, *(seen.id for seen in older if early[0].id < seen.id and seen.id not in wanted)}
-    )
+    behind = older[older.index(early[0]) :]
+    return early, frozenset({origin.id, *(seen.id for seen in behind if seen.id not in wanted)})
 
 
 async def _fetch(api: WaitApi, owed: Sequence[Latecomer], sorter: _Sorter) -> list[Seen]:
