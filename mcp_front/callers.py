@@ -26,6 +26,7 @@ from fmsg.webapi import WebApi
 from ledger.arrival import CallerKey, caller_key
 from ledger.seal import SealKeys
 from mcp_front.settings import FrontSettings
+from mcp_front.turns import Turns
 from telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -105,6 +106,8 @@ class Callers:
         self._known: OrderedDict[KeyDigest, _Known] = OrderedDict()
         self._refused: OrderedDict[KeyDigest, _Refusal] = OrderedDict()
         self._exchanges: dict[KeyDigest, asyncio.Task[AccessToken]] = {}
+        self.turns = Turns(settings.requests_per_caller)
+        """Who may send a request to the host now."""
 
     def __repr__(self) -> str:
         return f"Callers({self.http!r}, known={len(self._known)})"
@@ -320,7 +323,7 @@ class KeyCaller:
     def api(self) -> WebApi:
         """See `Caller`."""
         if self._api is None:
-            self._api = _NotingApi(self._callers, self, self._digest)
+            self._api = _CallersApi(self._callers, self, self._digest)
         return self._api
 
     @property
@@ -352,15 +355,20 @@ class KeyCaller:
         return token
 
 
-class _NotingApi(WebApi):
-    """The Web API client that notes whenever the host accepted the token."""
+class _CallersApi(WebApi):
+    """The Web API client of one caller among many: it waits for its turn, and notes that the host took the token."""
 
     def __init__(self, callers: Callers, caller: KeyCaller, digest: KeyDigest) -> None:
         super().__init__(callers.http, caller)
         self._callers = callers
+        self._key = caller.key
         self._digest = digest
 
     async def _with_token(self, request: Callable[[str], Awaitable[T]]) -> T:
-        answer = await super()._with_token(request)
+        await self._callers.turns.take(self._key)
+        try:
+            answer = await super()._with_token(request)
+        finally:
+            self._callers.turns.give_back(self._key)
         self._callers.note_accepted(self._digest)
         return answer

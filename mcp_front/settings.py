@@ -97,6 +97,9 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Between progress notifications of a held wait, where the client asked for them."""
     known_callers: int = 50_000
     """API keys whose exchange is remembered (by keyed hash); beyond it the least recently used is exchanged anew."""
+    requests_per_caller: int = 32
+    """Requests to the host that one caller has under way; further ones wait. An eighth of what the process has at once
+    (`fmsg.http.MAX_CONCURRENT`), so that a caller that asks for everything does not slow down the others."""
     recheck_s: float = 900.0
     """A key whose caller made the host serve nothing for so long is exchanged anew before it is believed again."""
     refused_s: float = 10.0

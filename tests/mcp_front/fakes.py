@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -28,7 +28,7 @@ ANSWER_S = 10.0
 
 
 class FakeToolbox:
-    """``who`` answers at once, ``hold`` once it is released, cancelled or drained; ``fail`` raises, ``much`` is large."""
+    """``who`` answers at once, ``hold`` once it is released or drained; ``fail`` raises; ``much`` is a lot."""
 
     def __init__(self) -> None:
         self.release = asyncio.Event()
@@ -170,7 +170,12 @@ class _NoWaiting:
 
 
 @asynccontextmanager
-async def front(*, budgets: Budgets | None = None, **http_settings: Any) -> AsyncIterator[Front]:
+async def front(
+    *,
+    budgets: Budgets | None = None,
+    store_ready: Callable[[], Awaitable[bool]] | None = None,
+    **http_settings: Any,
+) -> AsyncIterator[Front]:
     """A front over a sandbox host, on a free port."""
     host = SandboxHost("a.test")
     toolbox = FakeToolbox()
@@ -198,6 +203,7 @@ async def front(*, budgets: Budgets | None = None, **http_settings: Any) -> Asyn
                 started=started,
                 toolbox=toolbox,
                 waiting=cast("Any", _NoWaiting()),
+                store_ready=store_ready,
             )
             running.ended.set()
 

@@ -312,3 +312,23 @@ async def test_closing_ends_what_is_under_way(bench: Bench) -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     bench.host.control.release()
+
+
+async def test_a_busy_caller_leaves_the_others_their_share(bench: Bench) -> None:
+    callers = bench.another(requests_per_caller=2)
+    ann, bob = [await callers.identify(bench.key(address)) for address in (ANN, "@bob@a.test")]
+    bench.host.control.hang_next("list", times=2)
+    busy = [asyncio.ensure_future(ann.api.list_received(limit=1)) for _ in range(5)]
+    async with asyncio.timeout(5):
+        await _hanging(bench, 2)
+        await bob.api.list_received(limit=1)
+    assert not any(request.done() for request in busy)
+    bench.host.control.release()
+    await asyncio.gather(*busy, return_exceptions=True)
+    assert len(callers.turns) == 0
+
+
+async def _hanging(bench: Bench, count: int) -> None:
+    """Wait until so many list requests have come."""
+    while bench.host.control.stats()["requests"].get("list", 0) < count:  # noqa: ASYNC110 - the host does not tell
+        await asyncio.sleep(0)

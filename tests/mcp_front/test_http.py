@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-import aiohttp
 import pytest
 
 from mcp_front.settings import Budgets
@@ -418,6 +417,35 @@ class TestHealth:
             async with running.http.get(running.url + path, headers={"Host": "10.0.0.1"}) as answer:
                 assert answer.status == 200
 
+    async def test_it_is_unready_while_redis_cannot_be_used_and_serves_all_the_same(self) -> None:
+        usable = False
+
+        async def store_ready() -> bool:
+            return usable
+
+        async with front(store_ready=store_ready) as running:
+            for path, status in (("/readyz", 503), ("/readyz?exclude=redis", 200), ("/healthz", 200)):
+                async with running.http.get(running.url + path) as answer:
+                    assert answer.status == status, path
+                    told = await answer.json(content_type=None)
+                    if status == 503:
+                        assert told == {"ready": False, "reason": "Redis cannot be used"}
+            status, _, _ = await post(running, running.key(), call("who"))
+            assert status == 200
+            usable = True
+            async with running.http.get(f"{running.url}/readyz") as answer:
+                assert answer.status == 200
+
+    async def test_a_draining_front_is_unready_for_a_proxy_too(self) -> None:
+        async with front(drain_notice_s=0.5) as running:
+            running.stop.set()
+            async with asyncio.timeout(ANSWER_S):
+                while True:
+                    async with running.http.get(f"{running.url}/readyz?exclude=redis") as answer:
+                        if answer.status == 503:
+                            break
+            assert await answer.json(content_type=None) == {"ready": False, "reason": "draining"}
+
     async def test_request_ids_are_taken_from_trusted_proxies_only(self) -> None:
         async with front(trusted_proxies=("127.0.0.0/8",)) as running:
             _, _, told = await post(running, running.key(), call("who"), X_Request_ID="abc-1")
@@ -436,6 +464,4 @@ async def test_ten_callers_at_once_are_told_apart(running: Front) -> None:
         _, answer, _ = await post(running, keys[address], call("who"))
         assert answer["result"]["content"][0]["text"] == address
 
-    connector = aiohttp.TCPConnector(limit=20)
-    await connector.close()
     await asyncio.gather(*(asked(address) for address in [*keys] * 5))
