@@ -90,11 +90,12 @@ class PlainKeeper:
 
     def __init__(self, after_id: int | None) -> None:
         self._position = None if after_id is None else Position(after_id)
+        self._first_id = after_id
 
     @property
     def position_id(self) -> int | None:
-        """See `Keeper`."""
-        return None if self._position is None else self._position.id
+        """See `Keeper`: what the agent passed, or where the wait began. How far it came since is not recorded."""
+        return self._first_id
 
     def filters(self, asked: Filters) -> Filters:
         """See `Keeper`."""
@@ -102,8 +103,14 @@ class PlainKeeper:
 
     async def start(self, stand: Stand) -> Start:
         """See `Keeper`."""
-        start = await (find_now(stand) if self._position is None else stand.positions.after(self._position))
+        if self._position is None:
+            start = await find_now(stand)
+            await note(stand, start.position, above=())
+        else:
+            start = await stand.positions.after(self._position)
         self._position = start.position
+        if self._first_id is None:
+            self._first_id = start.position.id
         return start
 
     async def keep(self, stand: Stand, pursuit: Pursuit, decision: Return) -> int:

@@ -150,6 +150,10 @@ class Positions:
         if step is not None and step.epoch == state.epoch:
             walked = Position(position.id, 0, state.epoch, step.offset)
             return await self._from_the_list(walked, Origin(id=position.id, offset=step.offset), state)
+        if not position.foreign:
+            order = await self._ledger.out_of_order(self._caller, [position.id])
+            if position.id in order.handed_out:
+                return await self._from_the_list(Position(position.id), Origin(id=position.id), state)
         return await self._unknown_to_ledger(position.id, state)
 
     async def _step(self, position: Position) -> Step | None:
@@ -190,7 +194,10 @@ class Positions:
         before, state = await self._back(n, since_s=entry.sent_at_s - BACK_S)
         follows = {one.id for one in before if _may_follow(one, entry.id, entry.sent_at_s)}
         unrest = await self._unrest_at(entry.sent_at_s, state)
-        again = _perhaps_returned(before, follows, entry, state, unrest) | await self._latecomers(before, state)
+        again = _perhaps_returned(before, follows, entry, state, unrest) | _out_of_order(before, state)
+        if follows:
+            handed_out_n = await self._handed_out_n(before)
+            again |= {one.id for one in before if one.id in follows and state.seed_n < one.n <= handed_out_n}
         doubtful = [one for one in before if one.id in follows or one.id in again]
         past = None
         oldest = before[0] if before else entry
@@ -211,16 +218,6 @@ class Positions:
             over=over,
             doubtful=again,
         )
-
-    async def _latecomers(self, before: Sequence[Arrival], state: LedgerState) -> frozenset[int]:
-        """Those recorded out of the order of ids: what an emergency ledger handed out was handed out without them.
-
-        It saw the host's list as it was then, by ids and times, in which they stand before what came after them here.
-        """
-        if not before or before[-1].n <= state.seed_n:
-            return frozenset()
-        late = {one.n for one in (await self._ledger.out_of_order(self._caller)).latecomers}
-        return frozenset(one.id for one in before if one.n in late and one.n > state.seed_n)
 
     async def _unrest_at(self, at_s: float, state: LedgerState) -> Unrest | None:
         """The change of ledgers that a position of this time may be from before, if there was one."""
@@ -247,7 +244,7 @@ class Positions:
             return await self._in_ledger(message_id, place.n)
         origin = await self._origin(seen.id, seen.sent_at_s, state)
         start = await self._from_the_list(Position(message_id), origin, state, at_s=seen.sent_at_s)
-        if origin.exact or seen.sent_at_s + MARKS_S > state.now_s or start.past is None:
+        if seen.sent_at_s + MARKS_S > state.now_s or start.past is None:
             return start
         # So long ago that what was handed out then is forgotten: what may have been returned with it is marked.
         return msgspec.structs.replace(start, doubtful=start.doubtful | start.past.early)
@@ -293,10 +290,7 @@ class Positions:
         return max((place.n for place in places.values() if place.handed_out), default=0)
 
     async def _origin(self, message_id: int, at_s: float, state: LedgerState) -> Origin:
-        """A message that the ledger does not hold, as where to go on from."""
-        order = await self._ledger.out_of_order(self._caller, [message_id])
-        if message_id in order.handed_out:
-            return Origin(id=message_id)
+        """A message that the ledger does not hold and did not hand out, as where to go on from."""
         unrest = await self._unrest_at(at_s, state)
         return Origin(id=message_id, early_s=at_s - LOOK_BACK_S if unrest else at_s, exact=False)
 
@@ -347,6 +341,18 @@ def _perhaps_returned(
     since_s = entry.sent_at_s - LOOK_BACK_S
     young = (one for one in before if max(one.sent_at_s, one.arrived_at_s) >= since_s)
     return again.union(one.id for one in young if one.sent_at_s <= entry.sent_at_s)
+
+
+def _out_of_order(before: Sequence[Arrival], state: LedgerState) -> frozenset[int]:
+    """Those recorded after messages with higher ids and later times: an emergency ledger hands positions out without
+    them. It sees the host's list as it is then, in which they stand before what they came after here."""
+    found: set[int] = set()
+    top_id, top_s = 0, 0.0
+    for one in before:
+        if one.n > state.seed_n and one.id < top_id and one.sent_at_s < top_s:
+            found.add(one.id)
+        top_id, top_s = max(top_id, one.id), max(top_s, one.sent_at_s)
+    return frozenset(found)
 
 
 def _arrived_after(one: Arrival, message_id: int, sent_at_s: float, state: LedgerState) -> bool:
