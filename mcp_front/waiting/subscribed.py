@@ -85,18 +85,17 @@ class SubscriptionKeeper:
 
     async def _create(self, stand: Stand) -> Start | None:
         await self._kept.check_room()
-        position = Position(self._after_id) if self._after_id is not None else None
-        start = await (find_now(stand) if position is None else stand.positions.after(position))
-        state = begin(
-            start.position,
-            thread_root=stand.filters.thread_root,
-            from_=stand.filters.from_,
-            now_s=self._clock(),
-        )
-        if not await self._kept.store(state):
-            return None
-        await self._kept.acknowledge(self._after_id)
-        return start
+        if self._after_id == 0:
+            # Known without asking anybody: stored at once, it stays though the host cannot be asked now.
+            return await self._go_on(stand) if await self._begin_at(Position(0), stand) else None
+        after = None if self._after_id is None else Position(self._after_id)
+        start = await (find_now(stand) if after is None else stand.positions.after(after))
+        return start if await self._begin_at(start.position, stand) else None
+
+    async def _begin_at(self, position: Position, stand: Stand) -> bool:
+        filters = stand.filters
+        state = begin(position, thread_root=filters.thread_root, from_=filters.from_, now_s=self._clock())
+        return await self._kept.store(state) and await self._kept.acknowledge(self._after_id)
 
     async def _restore(self, stand: Stand) -> None:
         """It went while this call was held: with the whole store, or because somebody deleted it."""
