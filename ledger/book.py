@@ -84,6 +84,10 @@ class Book:
         """Whether the message is held, or was and is remembered."""
         return message_id in self.places or message_id in self.gone
 
+    def stands(self, message_id: int, n: int) -> bool:
+        """Whether the message has the offset, as far as that can be told: what was trimmed had it."""
+        return n < self.first_n or self.places.get(message_id) == n
+
     def is_news(self, seen: Seen) -> bool:
         """Whether a message that the ledger does not know has arrived, rather than been there before."""
         return seen.id > self.old.newest_id or seen.sent_at_s > self.old.time_s

@@ -153,7 +153,7 @@ class MemoryLedger:
         """See `ledger.port.Ledger`."""
         now_s = self._now()
         book = self._find(caller)
-        stands = not n or (book is not None and epoch in ("", book.epoch) and book.places.get(position) == n)
+        stands = not n or (book is not None and epoch in ("", book.epoch) and book.stands(position, n))
         marks = self._marks.setdefault(caller, {})
         for mark in [*([("position", position)] if stands else []), *(("returned", id_) for id_ in above)]:
             marks.pop(mark, None)

@@ -247,8 +247,10 @@ def set_roots(
 local now = server_us()
 local until_us = string.format('%.0f', now + tonumber(marks_ttl_ms) * 1000)
 for _, id in ipairs(above_ids) do redis.call('ZADD', marks, until_us, 'r' .. id) end
-local book = n ~= '0' and open()
-if n == '0' or (book and (epoch == '' or epoch == book.epoch) and offset(book, position) == tonumber(n)) then
+local book, at = n ~= '0' and open(), tonumber(n)
+-- What was trimmed had its offset.
+local stands = book and (epoch == '' or epoch == book.epoch) and (at < first(book) or offset(book, position) == at)
+if n == '0' or stands then
   redis.call('ZADD', marks, until_us, 'p' .. position)
 end
 redis.call('ZREMRANGEBYSCORE', marks, '-inf', string.format('%.0f', now))
