@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -48,6 +48,10 @@ _ALLOWED_HEADERS = (
     "mcp-session-id",
 )
 
+EXCLUDE_STORE = b"exclude=redis"
+"""Asks /readyz about the process alone. For whoever chooses where requests go: without Redis waits go on by polling,
+and a proxy that takes every front away for that would end them."""
+
 RawHeaders = list[tuple[bytes, bytes]]
 
 
@@ -81,11 +85,20 @@ class HttpFront:
     """The application. One per process; `ready` says whether new requests are welcome."""
 
     def __init__(
-        self, server: Server[Any], callers: Callers, settings: FrontSettings, *, wheel: Wheel, guesses: Guesses
+        self,
+        server: Server[Any],
+        callers: Callers,
+        settings: FrontSettings,
+        *,
+        wheel: Wheel,
+        guesses: Guesses,
+        store_ready: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
+        """``store_ready`` says whether what is shared with the other processes can be written and read."""
         http = settings.http
         self.ready = True
-        """What /readyz answers: True until the process begins to drain."""
+        """True until the process begins to drain; then /readyz says so."""
+        self._store_ready = store_ready
         self._server = server
         self._callers = callers
         self._settings = settings
@@ -103,17 +116,21 @@ class HttpFront:
         """See ASGI. Not itself a coroutine function: a held call would keep one more frame for it."""
         path: str = scope["path"]
         if path in ("/healthz", "/readyz"):
-            return self._health(send, ready=path == "/readyz")
+            return self._ready(scope, send) if path == "/readyz" else reply(send, 200, b'{"alive":true}', [])
         if path.rstrip("/") == self._settings.http.path:
             return self._endpoint(scope, receive, send)
         text = f"There is nothing here. The MCP endpoint is {self._settings.http.path}."
         return reply(send, 404, _error_body(text), [])
 
-    async def _health(self, send: Send, *, ready: bool) -> None:
-        if ready and not self.ready:
+    async def _ready(self, scope: dict[str, Any], send: Send) -> None:
+        asked: bytes = scope.get("query_string", b"")
+        if not self.ready:
             await reply(send, 503, b'{"ready":false,"reason":"draining"}', [])
+        elif self._store_ready is not None and asked != EXCLUDE_STORE and not await self._store_ready():
+            # Why not is for operators: the port of the metrics tells them.
+            await reply(send, 503, b'{"ready":false,"reason":"Redis cannot be used"}', [])
         else:
-            await reply(send, 200, b'{"ready":true}' if ready else b'{"alive":true}', [])
+            await reply(send, 200, b'{"ready":true}', [])
 
     async def _endpoint(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         headers: RawHeaders = scope["headers"]

@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -82,6 +82,7 @@ async def serve_http(
     started: Callable[[str, int], None] | None = None,
     toolbox: Toolbox | None = None,
     waiting: Waiting | None = None,
+    store_ready: Callable[[], Awaitable[bool]] | None = None,
     clock: Callable[[], float] = time.time,
     rng: random.Random | None = None,
 ) -> None:
@@ -90,7 +91,8 @@ async def serve_http(
     ``store`` and ``http`` are open already. ``sockets`` are listening sockets, bound here where None; ``started`` is
     told the address once requests are welcome. ``clock`` gives POSIX seconds. Raises `mcp_front.gate.BindRefused` for
     settings that must not be served, `OSError` where the address cannot be bound, `fmsg.errors.BadInput` for a
-    directory that cannot be read. ``toolbox`` and ``waiting`` are the product's where None.
+    directory that cannot be read. ``store_ready`` says whether ``store`` can be written and read, for /readyz; it is
+    asked by whoever asks that, so it had better remember. ``toolbox`` and ``waiting`` are the product's where None.
     """
     rng = rng or random.Random()
     loop = asyncio.get_running_loop()
@@ -115,7 +117,8 @@ async def serve_http(
         version=product_version(),
         listen=Inboxes(requests, holding, drain),
     )
-    front = HttpFront(server, callers, settings, wheel=wheel, guesses=Guesses(settings.budgets, now=loop.time))
+    guesses = Guesses(settings.budgets, now=loop.time)
+    front = HttpFront(server, callers, settings, wheel=wheel, guesses=guesses, store_ready=store_ready)
     listening = sockets if sockets is not None else bind(settings)
     prepare(listening, settings)
     listener = Listener(front, settings, wheel=wheel, drain=drain)

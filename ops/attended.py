@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 
 from ledger.facts import server_facts
 from ledger.port import LedgerUnavailable, Store
@@ -21,22 +22,59 @@ READY_TIMEOUT_S = 2.0
 """A readiness probe answers before its own usual deadline of a few seconds."""
 
 
+ASK_AGAIN_S = 1.0
+"""For so long an answer of Redis counts: whoever likes may ask a front whether it is ready, as often as he likes."""
+
+
+class Readiness:
+    """Whether a process can do its work: Redis can be written and read, and it does not drain."""
+
+    def __init__(self, store: Store, stop: asyncio.Event, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._stop = stop
+        self._now = now
+        self._asking = asyncio.Lock()
+        self._asked_s = float("-inf")
+        self._trouble: str | None = None
+
+    async def why_not(self) -> str | None:
+        """None if it can, else the reason."""
+        return "draining" if self._stop.is_set() else await self._store_trouble()
+
+    async def store_ready(self) -> bool:
+        """Whether Redis can be written and read."""
+        return await self._store_trouble() is None
+
+    async def _store_trouble(self) -> str | None:
+        async with self._asking:
+            if self._now() - self._asked_s >= ASK_AGAIN_S:
+                self._trouble = await why_not_ready(self._store)
+                self._asked_s = self._now()
+            return self._trouble
+
+
 @contextlib.asynccontextmanager
 async def attended(
-    settings: Settings, store: RedisStore, stop: asyncio.Event, *, role: str, side_port: int | None
+    settings: Settings,
+    store: RedisStore,
+    stop: asyncio.Event,
+    *,
+    role: str,
+    side_port: int | None,
+    readiness: Readiness | None = None,
 ) -> AsyncIterator[int | None]:
     """Look at the Redis server once, then serve the side port and be listed while the context is open.
 
     Gives the bound side port. Raises `LedgerUnavailable` where Redis cannot be used.
     """
+    readiness = readiness or Readiness(store, stop)
     await store.ping()
     await advise(store)
 
-    async def ready() -> str | None:
-        return "draining" if stop.is_set() else await why_not_ready(store)
-
     async with (
-        health.serving(settings.metrics_host, side_port, role=role, version=version(), ready=ready) as bound,
+        health.serving(
+            settings.metrics_host, side_port, role=role, version=version(), ready=readiness.why_not
+        ) as bound,
         presence(store, role=role, metrics_host=settings.metrics_host, metrics_port=bound, stop=stop),
     ):
         yield bound

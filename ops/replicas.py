@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -16,7 +17,8 @@ from prometheus_client import multiprocess
 from mcp_front.gate import HostGate, OriginGate
 from mcp_front.listener import address_of, bind
 from mcp_front.settings import FrontSettings
-from ops import health
+from ops import health, parts
+from ops.attended import Readiness
 from ops.processes import PARENT_VARIABLE, announce
 from ops.serve import mcp_url
 from ops.settings import Settings
@@ -32,32 +34,34 @@ METRICS_DIR_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 
 async def run_replicas(settings: Settings, front_settings: FrontSettings, *, count: int, stop: asyncio.Event) -> None:
-    """Run ``count`` front processes until ``stop`` is set; then all drain at the same time."""
+    """Run ``count`` front processes until ``stop`` is set; then all drain at the same time.
+
+    Raises `LedgerUnavailable` where Redis cannot be used: they could not start, and their port would take callers in.
+    """
     HostGate(front_settings.http.host, front_settings.http.allowed_hosts)
     OriginGate(front_settings.http.allowed_origins)
-    sockets = bind(front_settings)
-    for listening in sockets:
-        os.set_inheritable(listening.fileno(), True)
-    with tempfile.TemporaryDirectory(prefix="fmsg-metrics-") as metrics_dir:
+    async with contextlib.AsyncExitStack() as stack:
+        store = parts.redis_store(settings)
+        stack.push_async_callback(store.topology.aclose)
+        await store.ping()
+        sockets = bind(front_settings)
+        for listening in sockets:
+            stack.callback(listening.close)
+            os.set_inheritable(listening.fileno(), True)
+        metrics_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="fmsg-metrics-"))
         os.environ[METRICS_DIR_VARIABLE] = metrics_dir
-
-        async def ready() -> str | None:
-            return "draining" if stop.is_set() else None
-
-        async with (
-            health.serving(
-                settings.metrics_host, settings.metrics_port, role="front", version=version(), ready=ready
-            ) as metrics_port,
-            asyncio.TaskGroup() as group,
-        ):
+        ready = Readiness(store, stop).why_not
+        serving = health.serving(
+            settings.metrics_host, settings.metrics_port, role="front", version=version(), ready=ready
+        )
+        metrics_port = await stack.enter_async_context(serving)
+        async with asyncio.TaskGroup() as group:
             for number in range(count):
                 group.create_task(_keep_replica(number, sockets[0], Path(metrics_dir), stop))
             host, port = address_of(sockets)
             announce(
                 front=os.getpid(), mcp_url=mcp_url(host, port, front_settings.http.path), metrics_port=metrics_port
             )
-    for listening in sockets:
-        listening.close()
 
 
 async def _keep_replica(number: int, listening: socket.socket, metrics_dir: Path, stop: asyncio.Event) -> None:

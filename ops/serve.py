@@ -145,7 +145,7 @@ def front(*, host: str | None, port: int | None, workers: int | None, fd: int | 
 
     async def serve(settings: Settings, stop: asyncio.Event) -> None:
         from ops import parts
-        from ops.attended import attended
+        from ops.attended import Readiness, attended
         from ops.processes import announce
 
         front_settings = parts.front_settings(settings, host=host, port=port)
@@ -161,14 +161,25 @@ def front(*, host: str | None, port: int | None, workers: int | None, fd: int | 
         async with parts.host_http(settings) as http, parts.redis_store(settings) as store:
             sockets = None if fd is None else [socket.socket(fileno=fd)]
             side_port = None if fd is not None else settings.metrics_port
-            async with attended(settings, store, stop, role="front", side_port=side_port) as metrics_port:
+            readiness = Readiness(store, stop)
+            async with attended(
+                settings, store, stop, role="front", side_port=side_port, readiness=readiness
+            ) as metrics_port:
 
                 def started(bound_host: str, bound_port: int) -> None:
                     url = mcp_url(bound_host, bound_port, front_settings.http.path)
                     announce(front=os.getpid(), mcp_url=url, metrics_port=metrics_port)
                     log.info("serving", extra={"action": "serving", "url": url})
 
-                await serve_http(front_settings, store, http, stop=stop, sockets=sockets, started=started)
+                await serve_http(
+                    front_settings,
+                    store,
+                    http,
+                    stop=stop,
+                    sockets=sockets,
+                    started=started,
+                    store_ready=readiness.store_ready,
+                )
 
     return run_role("front", serve)
 

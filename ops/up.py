@@ -18,7 +18,7 @@ from ledger.embedded import EmbeddedRedis, NoServer
 from ledger.seal import SealKeys
 from mcp_front.serve import serve_http
 from ops import parts
-from ops.attended import attended
+from ops.attended import Readiness, attended
 from ops.processes import announce
 from ops.serve import mcp_url, run_role
 from ops.settings import SettingError, Settings
@@ -79,7 +79,10 @@ async def _serve(settings: Settings, *, host: str | None, port: int | None, stop
         )
         front_done = asyncio.Event()
 
-        async with attended(settings, store, stop, role="up", side_port=settings.metrics_port) as metrics_port:
+        readiness = Readiness(store, stop)
+        async with attended(
+            settings, store, stop, role="up", side_port=settings.metrics_port, readiness=readiness
+        ) as metrics_port:
 
             def started(bound_host: str, bound_port: int) -> None:
                 url = mcp_url(bound_host, bound_port, front_settings.http.path)
@@ -88,7 +91,9 @@ async def _serve(settings: Settings, *, host: str | None, port: int | None, stop
 
             async def front() -> None:
                 try:
-                    await serve_http(front_settings, store, http, stop=stop, started=started)
+                    await serve_http(
+                        front_settings, store, http, stop=stop, started=started, store_ready=readiness.store_ready
+                    )
                 finally:
                     front_done.set()
 

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from mcp_front.http import EXCLUDE_STORE
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings
 from tests.ops.deploy_files import DEPLOY, run, tool
 
@@ -40,6 +41,13 @@ def values(text: str, pattern: str) -> list[float]:
     found = [float(value) for value in re.findall(pattern, text, re.MULTILINE)]
     assert found, pattern
     return found
+
+
+@pytest.mark.parametrize("name", ["haproxy.cfg", "Caddyfile"])
+def test_a_proxy_leaves_no_front_out_because_of_redis(name: str) -> None:
+    """Without Redis all fronts are unready, and yet they serve."""
+    asked = re.findall(r"/readyz\S*", (PROXIES / name).read_text())
+    assert [path.encode() for path in asked] == [b"/readyz?" + EXCLUDE_STORE]
 
 
 def test_silence_is_borne_longer_than_the_longest_wait() -> None:
