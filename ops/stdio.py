@@ -11,24 +11,24 @@ def run() -> int:
     import gc
 
     gc.disable()  # what is imported stays for good; `serve_stdio` switches it on again
-    from mcp_front.greeting import Greeter
-    from ops.version import version
-
-    greeter = Greeter(wire, version=version())
-    greeter.start()  # the client is answered while the rest is imported
-    from mcp_front.lean import import_lean
-
-    import_lean()
-    import asyncio
     import sys
 
+    from mcp_front.greeting import Greeter
     from ops.settings import SettingError, load
+    from ops.version import version
 
     try:
         settings = load()
     except SettingError as error:
         print(f"fmsg-mcpd stdio: {error}", file=sys.stderr)
         return 2
+    greeter = Greeter(wire, version=version())
+    greeter.start()  # the client is answered while the rest is imported
+    from mcp_front.lean import import_lean
+
+    import_lean()
+    import asyncio
+
     if settings.log_format == "json":
         from telemetry import logs
 
