@@ -109,7 +109,7 @@ class Ledger(Protocol):
         """Remember for a day the ids returned above a position, and that the position (an id) was handed out.
 
         With ``n``, its offset in the life ``epoch`` (empty: in whichever there is), the position is remembered only
-        where that is still true: after a flush or a failover the order may be another one.
+        where that is still true (or was until it was trimmed): after a flush or a failover the order may be another.
         """
         ...
 

@@ -20,6 +20,8 @@ from tests.mcp_front.waiting.world import ME
 
 MENDED_S = BUSY_S + 2.0
 """When the world is mended, in seconds since the case began."""
+SETTLED_S = 3.0
+"""By then what is available is recorded, if no fault is in the way."""
 PATIENCE_CALLS = 400
 """Calls after which a consumer must have come to rest."""
 
@@ -175,7 +177,7 @@ class Agent:
             if len(world.case.consumers) > 1:
                 # Another agent may have been handed this very id as a position: then the recorded order counts, and
                 # what the host had when this agent saw the id may lie before it.
-                since_s = max(since_s, self.spec.at_s)
+                since_s = max(since_s, self.began_s + SETTLED_S)
         return [
             id_
             for id_, at_s in world.available.items()

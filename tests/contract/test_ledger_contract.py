@@ -214,7 +214,9 @@ async def test_what_was_recorded_out_of_the_order_of_ids_is_remembered(backend: 
     assert state is not None
     assert state.baseline.newest_id > 40
     await backend.ledger.note_returned(ALICE, above=[], position=45)
-    assert (await backend.ledger.out_of_order(ALICE, [35, 45, 99])).handed_out == {45}
+    await backend.ledger.note_returned(ALICE, above=[], position=38, epoch=state.epoch, n=4)
+    await backend.ledger.note_returned(ALICE, above=[], position=44, epoch="another", n=7)
+    assert (await backend.ledger.out_of_order(ALICE, [35, 38, 44, 45, 99])).handed_out == {38, 45}
 
 
 async def test_in_an_empty_ledger_what_was_there_before_is_above_what_comes_late(backend: Backend) -> None:
