@@ -11,7 +11,7 @@ from fmsg.delivery import CODES, Outcome, outcomes
 from fmsg.message import Message, Page
 from mcp_front import schemas
 from mcp_front.framing import STATEMENT, Report, quoted
-from mcp_front.render import Fields, headline, message_item, preview, shown_address, utc
+from mcp_front.render import Fields, headline, message_item, shown_address, utc
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.paging import Collected, collect
 from mcp_front.tools.tool import Tool, ToolResult, define
@@ -92,8 +92,8 @@ def _page_result(page: Collected, kind: str, *, delivery: bool) -> ToolResult:
     ]
     fields: Fields = {"messages": items, "count": len(items), "next_offset": page.next_offset}
     report = Report()
-    for message in page.messages:
-        beginning = preview(message)
+    for message, item in zip(page.messages, items, strict=True):
+        beginning = item["preview"]
         # Whether one has read what one sent oneself is nothing to tell.
         told = headline(msgspec.structs.replace(message, read=None) if delivery else message)
         report.cite(told + (f": {quoted(beginning)}" if beginning else ""))
