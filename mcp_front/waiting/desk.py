@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from fmsg.errors import FmsgError
 from ledger.arrival import CallerKey
 from ledger.catch_up import CaughtUp
-from ledger.port import LedgerError, Store
+from ledger.port import LedgerError, NoLedger, Store
 from mcp_front.caller import Caller
 from mcp_front.waiting.positions import Positions
 from mcp_front.waiting.request import Transport, WaitSettings
@@ -22,6 +23,8 @@ from mcp_front.waiting.unrest import LOOK_BACK_S, Unrest, load_unrest, save_unre
 
 IDLE_DESKS = 10_000
 """Desks kept without a wait, so that a caller that calls again at once is not reported active again. 1 kB each."""
+MAX_OWED_MARKS = 500
+"""Returned messages of one caller that a store which is away is told of later; more come again unmarked, if at all."""
 CREDENTIAL_RETRY_S = 5.0
 """How soon a feed that asks for a credential is given one, though its caller was reported active a moment ago."""
 
@@ -57,6 +60,7 @@ class Desk:
         self.unrest_is_stored = True
         """Whether the other replicas can know of it."""
         self._away_since_s = float("inf")
+        self._owed_marks: dict[int, None] = {}
         self.trouble: FmsgError | None = None
         """Why the last look at the host failed; None after one that did not."""
         self._caller = caller
@@ -120,6 +124,23 @@ class Desk:
         if self.unrest is not None and not self.unrest_is_stored:
             await save_unrest(self._store.documents, self._caller, self.unrest)
             self.unrest_is_stored = True
+
+    def owe_marks(self, message_ids: Iterable[int]) -> None:
+        """Messages were returned while the store could not be told so."""
+        self._owed_marks.update(dict.fromkeys(message_ids))
+        for gone in list(self._owed_marks)[:-MAX_OWED_MARKS]:
+            del self._owed_marks[gone]
+
+    async def pay_marks(self) -> None:
+        """Tell the store now, so that they are marked should they come again. Raises what the store raises."""
+        if self._owed_marks:
+            owed, self._owed_marks = self._owed_marks, {}
+            try:
+                with suppress(NoLedger):
+                    await self._store.ledger.note_returned(self._caller, above=owed, position=0)
+            except BaseException:
+                self.owe_marks(owed)
+                raise
 
     async def activate(self, caller: Caller) -> None:
         """Say now and then that the caller is active and leave its token for the feed. Raises as the store does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +36,8 @@ class Stand:
     """Seconds since the call began."""
     emergency: bool
     """Whether the shared store is away and this is a store of this process alone."""
+    owe_marks: Callable[[Iterable[int]], None]
+    """Has the shared store told of returned messages once it is back."""
 
 
 class Footing:
@@ -123,6 +125,7 @@ class Footing:
             self._grounds.shared.desks.at(self._caller.key).away_since(self._grounds.away_since_s)
         else:
             await desk.store_unrest()
+            await desk.pay_marks()
             # Without a token now the feed goes on with the one it has, and the next step tries again.
             with suppress(*PASSING):
                 await desk.activate(self._caller)
@@ -139,6 +142,7 @@ class Footing:
             filters=self._filters,
             elapsed=elapsed,
             emergency=self._ground.emergency,
+            owe_marks=self._grounds.shared.desks.at(self._caller.key).owe_marks,
         )
 
     async def _resolve_filters(self, ledger: Ledger) -> Filters:

@@ -118,7 +118,9 @@ class PlainKeeper:
         count = decision.progress.count
         position = pursuit.reader.position_after(count)
         before = pursuit.reader.met_again_from(count) | pursuit.reader.doubtful_from(count)
-        await note(stand, position, above=(*decision.above, *before))
+        noted = await note(stand, position, above=(*decision.above, *before))
+        if stand.emergency or not noted:
+            stand.owe_marks(entry.id for entry in decision.batch)
         return position.id
 
     def is_own(self, delivery: Delivery) -> bool:
@@ -140,8 +142,8 @@ class PlainKeeper:
         self._position = None if at is None else at.left(foreign=foreign)
 
 
-async def note(stand: Stand, position: Position, *, above: tuple[int, ...]) -> None:
-    """Remember what was handed out. Without it messages may come twice and unmarked; none is lost, so it may fail."""
+async def note(stand: Stand, position: Position, *, above: tuple[int, ...]) -> bool:
+    """Remember what was handed out; whether that worked. Without it messages may come twice, but none is lost."""
     try:
         if position.epoch and not position.n and position.id:
             await save_step(stand.documents, stand.caller, position.id, Step(position.epoch, position.offset))
@@ -155,3 +157,5 @@ async def note(stand: Stand, position: Position, *, above: tuple[int, ...]) -> N
             )
     except LedgerError as error:
         log.warning("a position was handed out unrecorded: %s", error, extra={"action": "note_failed"})
+        return False
+    return True

@@ -81,6 +81,42 @@ def test_a_message_whose_event_was_lost_before_the_store_went_away_comes_when_it
     run(main())
 
 
+def test_what_was_returned_without_the_store_is_marked_where_it_comes_again() -> None:
+    """A draft sent late has a low id: behind it, found by id alone, stands everything that was returned before."""
+
+    async def main() -> None:
+        world, store = world_and_store()
+        await world.begin_ledger()
+        await world.feed_goes_live()
+        world.host.put(1, draft=True)
+        for message_id in (2, 3):
+            await world.arrive(message_id)
+        await read(world, 0, 2, 3)
+        store.down = True
+        waiting = asyncio.create_task(world.wait(after_id=3, timeout_s=20.0, settle_s=0.0))
+        await asyncio.sleep(5.0)
+        world.host.put(4)
+        outcome = await waiting
+        assert ids(outcome.ids) == [4]
+        waiting = asyncio.create_task(world.wait(after_id=outcome.after_id, timeout_s=20.0, settle_s=0.0))
+        await asyncio.sleep(5.0)
+        world.host.send(1)
+        outcome = await waiting
+        assert ids(outcome.ids) == [1]
+        store.down = False
+        await asyncio.sleep(5.0)
+        await world.feed_goes_live()
+        after_id = outcome.after_id
+        while (outcome := await world.wait(after_id=after_id, timeout_s=1.0, settle_s=0.0)).ids:
+            assert outcome.already_returned == set(ids(outcome.ids)) <= {1, 2, 3, 4}
+            after_id = outcome.after_id
+        await world.arrive(5)
+        await read(world, after_id, 5)
+        await world.close()
+
+    run(main())
+
+
 def test_what_comes_again_after_a_flush_is_marked_to_the_last_of_it() -> None:
     """A position from before the flush is not exact any more; the calls that follow the first know that, too."""
 
