@@ -30,14 +30,15 @@ THREADS_KEPT = 12
 """Messages per address that later ones may reply to: so many threads are interleaved."""
 BURST = 150
 """More than a result takes and than a page of the host's list shows."""
-DRAFT_WAITS_S = 15.0
-"""A draft is sent up to so long after it was made: many others arrive above it meanwhile."""
 INSIST_S = 0.3
 """Between attempts at something the host or a front failed to do."""
 
 
 class Mix(msgspec.Struct, frozen=True, kw_only=True):
-    """How often each kind of message is chosen, relative to the others."""
+    """How often each kind of message is chosen, relative to the others.
+
+    A draft is sent up to ``draft_waits_s`` after it was made: many others arrive above it meanwhile.
+    """
 
     one: float = 60.0
     several: float = 8.0
@@ -49,6 +50,7 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True):
     add_to: float = 4.0
     reaction: float = 3.0
     by_front: float = 3.0
+    draft_waits_s: float = 15.0
 
 
 class Sending(msgspec.Struct, kw_only=True):
@@ -99,6 +101,7 @@ class Mail:
         self._threads: dict[str, list[int]] = {address: [] for address in addresses}
         self._posted: list[tuple[str, int]] = []
         self._apis: dict[str, WebApi] = {}
+        self._draft_waits_s = mix.draft_waits_s
         self._numbers = itertools.count(1)
         self._stopped = False
 
@@ -204,7 +207,7 @@ class Mail:
             size=len(data),
         )
         draft_id = await api.create_draft(draft)
-        await asyncio.sleep(self._rng.uniform(0.0, DRAFT_WAITS_S))
+        await asyncio.sleep(self._rng.uniform(0.0, self._draft_waits_s))
         await self._send(api, draft_id)
         self._posted.append((poster, draft_id))
         self._remember(address, draft_id)

@@ -19,7 +19,7 @@ from tests.chaos.calls import Client
 from tests.chaos.consumers import Consumer, Habits, Record
 from tests.chaos.faults import FAULTS, FLUSHING, Storm
 from tests.chaos.house import DOMAIN, House, Sizes, running
-from tests.chaos.mail import STRANGERS, Mail, Sending
+from tests.chaos.mail import STRANGERS, Mail, Mix, Sending
 from tests.chaos.truth import Truth, truth
 
 TELL_S = 10.0
@@ -39,6 +39,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Within so long of the last message and the last fault everything has to be there."""
     sizes: Sizes = Sizes()
     habits: Habits = Habits()
+    mix: Mix = Mix()
     switches: str = "current"
     """Preset of the sandbox host (`sandbox.switches.PRESETS`)."""
     env: dict[str, str] = {}
@@ -130,7 +131,7 @@ async def run(plan: Plan, log_dir: Path, *, tell: Callable[[str], None] = lambda
         client = await stack.enter_async_context(Client())
         await house.control.call("set_switches", preset=plan.switches)
         players = await cast(house, client, plan, rng)
-        mail = Mail(house, list(players.keys), players.keys, client, random.Random(rng.getrandbits(64)))
+        mail = Mail(house, list(players.keys), players.keys, client, random.Random(rng.getrandbits(64)), mix=plan.mix)
         storm = Storm(house, random.Random(rng.getrandbits(64)), kinds=plan.faults, every_s=plan.fault_every_s)
         async with asyncio.TaskGroup() as group:
             waiting = [group.create_task(consumer.run()) for consumer in players.consumers]

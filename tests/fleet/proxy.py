@@ -38,14 +38,17 @@ def find_proxy() -> str | None:
 
 
 @contextlib.asynccontextmanager
-async def in_front_of(ports: Sequence[int], directory: Path) -> AsyncIterator[str]:
-    """Run a proxy before the fronts at these ports; gives the URL of the MCP endpoint. Raises `NoProxy`."""
+async def in_front_of(ports: Sequence[int], directory: Path, *, check_s: float = 1.0) -> AsyncIterator[str]:
+    """Run a proxy before the fronts at these ports; gives the URL of the MCP endpoint. Raises `NoProxy`.
+
+    ``check_s``: how often it asks them whether they are ready, where it does (HAProxy).
+    """
     program = find_proxy()
     if program is None:
         raise NoProxy(INSTALL)
     port = free_port()
     prepare = _haproxy if program.endswith("haproxy") else _nginx
-    command = [program, *prepare(directory, port, ports)]
+    command = [program, *prepare(directory, port, ports, check_s)]
     log = directory / "proxy.log"
     with log.open("wb") as sink:
         process = await asyncio.create_subprocess_exec(
@@ -76,7 +79,7 @@ def _tail(log: Path) -> str:
     return log.read_text(errors="replace")[-2000:]
 
 
-def _haproxy(directory: Path, port: int, fronts: Sequence[int]) -> list[str]:
+def _haproxy(directory: Path, port: int, fronts: Sequence[int], check_s: float) -> list[str]:
     directory.mkdir(parents=True, exist_ok=True)
     text = (PROXIES / "haproxy.cfg").read_text()
     servers = "".join(f"    server front-{number} 127.0.0.1:{front}\n" for number, front in enumerate(fronts))
@@ -84,11 +87,12 @@ def _haproxy(directory: Path, port: int, fronts: Sequence[int]) -> list[str]:
     text = text.replace("bind :8080", f"bind 127.0.0.1:{port}").replace("bind :8405", f"bind 127.0.0.1:{free_port()}")
     # What this machine allows may be less than what a proxy is given.
     text = text.replace("maxconn 100000", f"maxconn {CONNECTIONS}").replace("maxconn 50000", f"maxconn {CONNECTIONS}")
+    text = text.replace("check inter 1s", f"check inter {round(check_s * 1000)}ms")
     (directory / "haproxy.cfg").write_text(text)
     return ["-db", "-f", f"{directory}/haproxy.cfg"]
 
 
-def _nginx(directory: Path, port: int, fronts: Sequence[int]) -> list[str]:
+def _nginx(directory: Path, port: int, fronts: Sequence[int], _check_s: float) -> list[str]:
     directory.mkdir(parents=True, exist_ok=True)
     text = (PROXIES / "nginx.conf").read_text()
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")

@@ -15,11 +15,29 @@ from tests.chaos.house import House
 Shape = Literal["standalone", "sentinel", "cluster"]
 
 
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How long things take, or are given. Seconds; the defaults go with the product's own."""
+
+    check_s: float = 1.0
+    """Between the proxy's questions whether a front is ready; after two answers it believes them."""
+    notice_s: float = 4.0
+    """From being unready to refusing connections (`FMSG_MCP_DRAIN_NOTICE_SECONDS`): above two of those."""
+    settled_s: float = 2.0
+    """What a daemon that joins needs to be given its callers."""
+    stopped_s: float = 30.0
+    """How long a daemon is stopped: three times as long as its heartbeat holds."""
+    down_s: float = 3.0
+    """How long a host or a Redis server is down that is restarted."""
+    quiet_s: float = 5.0
+    """Under load before each scenario and after it."""
+
+
 class Fleet(msgspec.Struct, frozen=True):
     """A house and the Redis servers behind it: the standalone one, primary and replica, or a Cluster's primaries."""
 
     house: House
     redis: Sequence[EmbeddedRedis]
+    pace: Pace
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,18 +55,8 @@ async def rolling_restart(fleet: Fleet) -> None:
     for role in ("worker", "daemon", "front"):
         for part in fleet.house.of(role):
             await part.kill(signal.SIGTERM)
-            # As an orchestrator does: the next one only once this one takes calls again.
-            await asyncio.sleep(TAKEN_IN_S if role == "front" else SETTLED_S)
-
-
-TAKEN_IN_S = 4.0
-"""A proxy asks a front every second and takes it in after two good answers."""
-SETTLED_S = 2.0
-"""A daemon that joins is given its callers in the first seconds."""
-STOPPED_S = 30.0
-"""How long a daemon is stopped: three times as long as its heartbeat holds."""
-DOWN_S = 3.0
-"""A host that is restarted."""
+            # As an orchestrator does: the next one only once this one is in use again.
+            await asyncio.sleep(3.0 * fleet.pace.check_s if role == "front" else fleet.pace.settled_s)
 
 
 async def daemon_killed(fleet: Fleet) -> None:
@@ -57,11 +65,11 @@ async def daemon_killed(fleet: Fleet) -> None:
 
 
 async def daemon_stopped(fleet: Fleet) -> None:
-    """SIGSTOP for 30 s; then it goes on as if nothing had been."""
+    """SIGSTOP for a while; then it goes on as if nothing had been."""
     part = fleet.house.of("daemon")[1]
     part.pause()
     try:
-        await asyncio.sleep(STOPPED_S)
+        await asyncio.sleep(fleet.pace.stopped_s)
     finally:
         part.resume()
 
@@ -74,8 +82,8 @@ async def daemon_joins(fleet: Fleet) -> None:
 async def host_restarts(fleet: Fleet) -> None:
     """All sockets are gone at once, and for a while nobody can connect."""
     await fleet.house.control.call("reset_stats")
-    await fleet.house.control.call("restart", down_s=DOWN_S)
-    await asyncio.sleep(DOWN_S)
+    await fleet.house.control.call("restart", down_s=fleet.pace.down_s)
+    await asyncio.sleep(fleet.pace.down_s)
 
 
 async def redis_failover(fleet: Fleet) -> None:
@@ -87,14 +95,14 @@ async def redis_failover(fleet: Fleet) -> None:
 async def primary_lost(fleet: Fleet) -> None:
     """kill -9 of one primary of three, which comes back with its data."""
     fleet.redis[1].kill()
-    await asyncio.sleep(DOWN_S)
+    await asyncio.sleep(fleet.pace.down_s)
     await fleet.redis[1].restart_async(empty=False)
 
 
 SCENARIOS = (
     Scenario(name="rolling restart of everything", shape="standalone", act=rolling_restart, rolling=True),
     Scenario(name="kill -9 of a daemon", shape="standalone", act=daemon_killed),
-    Scenario(name="SIGSTOP of a daemon for 30 s", shape="standalone", act=daemon_stopped),
+    Scenario(name="SIGSTOP of a daemon", shape="standalone", act=daemon_stopped),
     Scenario(name="a new daemon joins", shape="standalone", act=daemon_joins),
     Scenario(name="the host restarts", shape="standalone", act=host_restarts),
     Scenario(name="Redis fails over (Sentinel)", shape="sentinel", act=redis_failover, redis_away=True),

@@ -21,14 +21,11 @@ from tests.chaos.mail import Mail, Mix
 from tests.chaos.truth import truth
 from tests.fleet.census import Census, Gaps
 from tests.fleet.proxy import in_front_of
-from tests.fleet.scenarios import SCENARIOS, Fleet, Scenario, Shape
+from tests.fleet.scenarios import SCENARIOS, Fleet, Pace, Scenario, Shape
 from tests.redis_setups import cluster, watched
 
 HABITS = Habits(timeouts_s=(50,), settles_s=(0, 3), hangs_up=0.0, goes_away=0.0, include_thread=0.0)
 """The defaults of the product, and agents that do nothing but wait."""
-MIX = Mix(burst=0.0)
-QUIET_S = 5.0
-"""Under load before each scenario and after it."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +41,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     drain_s: float = 180.0
     connects_per_s: float = 50.0
     """`FMSG_MAX_CONNECTS_PER_SECOND`."""
+    pace: Pace = Pace()
+    mix: Mix = Mix(burst=0.0)
+    env: dict[str, str] = {}
+    """Further settings of every process."""
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -138,8 +139,9 @@ async def shaped(shape: Shape, plan: Plan, log_dir: Path) -> AsyncIterator[Fleet
     """The fleet on a Redis of this shape, its fronts behind a proxy."""
     env = {
         "FMSG_MAX_CONNECTS_PER_SECOND": str(plan.connects_per_s),
-        "FMSG_MCP_DRAIN_NOTICE_SECONDS": "4",
+        "FMSG_MCP_DRAIN_NOTICE_SECONDS": str(plan.pace.notice_s),
         "FMSG_LOG_LEVEL": "warning",
+        **plan.env,
     }
     async with contextlib.AsyncExitStack() as stack:
         queue = await stack.enter_async_context(EmbeddedRedis(persist=True))
@@ -154,8 +156,10 @@ async def shaped(shape: Shape, plan: Plan, log_dir: Path) -> AsyncIterator[Fleet
         if shape == "cluster":
             env["FMSG_QUEUE_REDIS_URL"] = queue.url
         house = await stack.enter_async_context(running(log_dir, sizes=plan.sizes, redis=queue, redis_url=url, env=env))
-        house.urls[:] = [await stack.enter_async_context(in_front_of(house.ports, log_dir / "proxy"))]
-        yield Fleet(house, servers)
+        house.urls[:] = [
+            await stack.enter_async_context(in_front_of(house.ports, log_dir / "proxy", check_s=plan.pace.check_s))
+        ]
+        yield Fleet(house, servers, plan.pace)
 
 
 async def run(plan: Plan, log_dir: Path, *, tell: Callable[[str], None] = lambda _: None) -> Outcome:
@@ -177,7 +181,7 @@ async def _play(shape: Shape, fleet: Fleet, client: Client, outcome: Outcome, te
     house = fleet.house
     people = await crowd(house, client, plan, rng)
     census = Census(house.control, people.keys)
-    mail = Mail(house, list(people.keys), people.keys, client, random.Random(rng.getrandbits(64)), mix=MIX)
+    mail = Mail(house, list(people.keys), people.keys, client, random.Random(rng.getrandbits(64)), mix=plan.mix)
     results: list[Result] = []
     async with asyncio.TaskGroup() as group:
         looking = group.create_task(census.run())
@@ -213,7 +217,7 @@ async def _play(shape: Shape, fleet: Fleet, client: Client, outcome: Outcome, te
 
 
 async def _scenario(scenario: Scenario, fleet: Fleet, people: Crowd, census: Census, plan: Plan) -> Result:
-    await asyncio.sleep(QUIET_S)
+    await asyncio.sleep(plan.pace.quiet_s)
     record = people.record
     result = Result(scenario=scenario, start_s=time.time())
     calls, dropped, failed = record.calls.total(), record.calls["dropped"], len(record.failed)
@@ -223,7 +227,7 @@ async def _scenario(scenario: Scenario, fleet: Fleet, people: Crowd, census: Cen
     result.settled = await census.everybody(within_s=plan.settle_s)
     result.gaps = census.gaps
     result.peak_connects_per_s = census.stats.get("peak_connects_per_s", 0)
-    await asyncio.sleep(QUIET_S)
+    await asyncio.sleep(plan.pace.quiet_s)
     result.end_s = time.time()
     result.calls = record.calls.total() - calls
     result.dropped = record.calls["dropped"] - dropped
