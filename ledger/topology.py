@@ -205,8 +205,9 @@ class Standalone(Topology):
         common = {"connection_class": kind, "db": url.db, **where, **_connection(url)}
         if url.path is not None:
             common.pop("socket_keepalive")
-        self._client = Redis(connection_pool=ConnectionPool(**common))
-        self._commands = Batching(self._client)
+        self.client = Redis(connection_pool=ConnectionPool(**common))
+        """For libraries that bring commands of their own."""
+        self._commands = Batching(self.client)
         self._reader = Redis(connection_pool=ConnectionPool(**{**common, **_READER}))
 
     @property
@@ -221,7 +222,7 @@ class Standalone(Topology):
     async def aclose(self) -> None:
         """See `Topology`."""
         await self._commands.aclose()
-        await _close(self._client)
+        await _close(self.client)
         await _close(self._reader)
 
 
@@ -243,8 +244,9 @@ class SentinelTopology(Topology):
         untyped_sentinel: Any = Sentinel
         self._sentinel = untyped_sentinel(list(url.nodes), sentinel_kwargs=theirs, db=url.db, **common)
         service = cast("str", url.service)
-        self._client: Redis = self._sentinel.master_for(service)
-        self._commands = Batching(self._client)
+        self.client: Redis = self._sentinel.master_for(service)
+        """For libraries that bring commands of their own."""
+        self._commands = Batching(self.client)
         self._reader: Redis = self._sentinel.master_for(service, **_READER)
 
     @property
@@ -259,7 +261,7 @@ class SentinelTopology(Topology):
     async def aclose(self) -> None:
         """See `Topology`."""
         await self._commands.aclose()
-        for client in (self._client, self._reader, *self._sentinel.sentinels):
+        for client in (self.client, self._reader, *self._sentinel.sentinels):
             await _close(client)
 
 

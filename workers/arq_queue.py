@@ -19,10 +19,9 @@ from typing import Any, cast
 import msgspec
 from arq.connections import ArqRedis
 from arq.worker import Function, Retry, Worker
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from ledger.topology import connect, parse_url
+from ledger.topology import SentinelTopology, Standalone, connect, parse_url
 from workers.queue import Job, TryLater, attempt, backoff_s, tick
 
 log = logging.getLogger(__name__)
@@ -72,7 +71,7 @@ class ArqQueue:
         if parse_url(url).kind == "cluster":
             raise QueueNeedsOneNode
         self._topology = connect(url, prefix=prefix)
-        client = cast("Redis", self._topology.commands)
+        client = cast("Standalone | SentinelTopology", self._topology).client
         self.name = f"arq:{prefix}:queue"
         """The key of the queue."""
         self._prefix = prefix

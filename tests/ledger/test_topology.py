@@ -127,7 +127,7 @@ def test_the_url_decides(url: str, kind: type) -> None:
 def test_no_read_is_without_a_deadline(url: str) -> None:
     topology = connect(url)
     assert isinstance(topology, Standalone)
-    client: Any = topology._client
+    client: Any = topology.client
     settings = client.connection_pool.connection_kwargs
     assert settings["socket_timeout"] > 0
     assert settings["socket_connect_timeout"] > 0
