@@ -21,6 +21,8 @@ AFTERMATH_S = 5.0
 
 USUAL_S = 4.0
 """What a settle window and a busy machine take; a fault that strikes later finds the message late already."""
+OUTSTANDING_S = 120.0
+"""A result whose answer was lost is given to the next consumer that shares the subscription within about a minute."""
 SLOWEST = 8
 """Messages named in the end."""
 
@@ -83,6 +85,9 @@ class Verdict(msgspec.Struct, kw_only=True):
     foreign: list[tuple[str, int]] = []
     """Nothing the reader should get: its own, a reaction, ``no_reply``, another's."""
     marked: int = 0
+    forgotten: int = 0
+    """Never came, of a shared subscription, because Redis forgot that a lost answer was outstanding: its other consumer
+    knows only where it stands itself."""
     after_flush: int = 0
     while_away: int = 0
     delays_s: list[float] = []
@@ -144,8 +149,10 @@ def audit(
     faults: Sequence[Interval] = (),
 ) -> Verdict:
     """Compare. ``receipts`` in the order in which they came."""
-    verdict = Verdict(lost=missing(readers, listed, receipts))
     by_name = {reader.name: reader for reader in readers}
+    never = missing(readers, listed, receipts)
+    forgotten = [(name, id_) for name, id_ in never if _forgotten(by_name[name], listed, id_, faults)]
+    verdict = Verdict(lost=[one for one in never if one not in forgotten], forgotten=len(forgotten))
     wanted = {reader.name: expected(reader, listed.get(reader.address, {})) for reader in readers}
     verdict.expected = sum(len(ids) for ids in wanted.values())
     first: dict[tuple[str, int], Receipt] = {}
@@ -168,6 +175,14 @@ def audit(
         if len({known_here[id_].root for id_ in ids if id_ in known_here}) > 1:
             verdict.mixed.append((name, tuple(ids)))
     return verdict
+
+
+def _forgotten(
+    reader: Reader, listed: Mapping[str, Mapping[int, Known]], message_id: int, faults: Sequence[Interval]
+) -> bool:
+    at_s = listed[reader.address][message_id].available_at_s
+    flushes = (one for one in faults if one.kind == FLUSH)
+    return reader.kind == "shared" and any(at_s <= one.end_s and one.start_s <= at_s + OUTSTANDING_S for one in flushes)
 
 
 def _repeated(verdict: Verdict, reader: Reader, before: Receipt, receipt: Receipt, faults: Sequence[Interval]) -> None:

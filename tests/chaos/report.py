@@ -24,6 +24,8 @@ def lines(outcome: Outcome, *, timeline: bool = False) -> Iterator[str]:
     yield f"to be returned {verdict.expected}, returned {verdict.received}"
     yield f"all that came was there {outcome.drained_s:.1f} s after the last message and the last fault"
     yield from _listed("lost", verdict.lost)
+    if verdict.forgotten:
+        yield (f"never came, of a shared subscription, since Redis forgot an answer that was lost: {verdict.forgotten}")
     yield from _listed("duplicates without a mark", verdict.unmarked)
     yield from _listed("again to one who acknowledges", verdict.again)
     yield from _listed("batches of several threads", verdict.mixed)

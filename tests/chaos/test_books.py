@@ -41,6 +41,15 @@ def test_what_never_came_is_lost() -> None:
     assert not verdict.good
 
 
+def test_a_flush_may_forget_a_lost_answer_of_a_shared_subscription_and_of_no_other() -> None:
+    flush = Interval(kind="redis_flush", start_s=1030.0, end_s=1031.0)
+    shared = audited([known(1)], [], [flush], kind="shared")
+    assert shared.good
+    assert shared.forgotten == 1
+    assert audited([known(1)], [], [flush], kind="acknowledging").lost == [("alice", 1)]
+    assert audited([known(200)], [], [flush], kind="shared").lost == [("alice", 200)]
+
+
 def test_what_does_not_qualify_is_neither_missed_nor_welcome() -> None:
     others = [known(1, from_=ALICE), known(2, no_reply=True), known(3, reaction=True)]
     assert audited(others, []).good
