@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cksum requirements-dev.lock pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check format lock clean bench
+.PHONY: help setup demo test lint types check format lock clean bench chaos fleet
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,6 +26,12 @@ demo: setup ## two agents converse through a real front, daemon, Redis and two f
 test: setup ## the whole test suite
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
+chaos: setup ## five minutes of random faults under 200 callers: nothing lost, nothing twice
+	$(BIN)/python -m tests.chaos.run $(ARGS)
+
+fleet: setup ## restarts, kills and failovers under 2,000 callers behind a real proxy (haproxy or nginx)
+	$(BIN)/python -m tests.fleet.run $(ARGS)
+
 lint: setup ## ruff, both halves
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -44,7 +50,7 @@ format: setup ## format and fix what can be fixed
 
 lock: setup ## resolve the development dependencies anew
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --extra embedded pyproject.toml build-requirements.in -o requirements-dev.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --extra embedded --extra tracing pyproject.toml build-requirements.in -o requirements-dev.lock
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
