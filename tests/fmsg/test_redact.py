@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fmsg.credentials import PREFIXED
-from fmsg.redact import quoted, redact, scrub, suspicious
+from fmsg.redact import _MARKERS, quoted, redact, scrub, suspicious
 from tests.fmsg.fakehost import KEY, jwt
 
 FMSG = "[redacted fmsg key]"
@@ -233,3 +233,13 @@ def test_whatever_may_hold_a_credential_is_looked_at_closely(marker: str) -> Non
     assert suspicious(f"x {marker} y")
     assert suspicious(msgspec.json.encode({"a": ['"', f"x {marker} y"]}).decode())
     assert not suspicious("nothing of the kind: an id 2502, an address @ann@a.test, a time 2026-11-30T16:37:44Z")
+
+
+@pytest.mark.parametrize("around", ["plain words ", "_-" * 20, ""], ids=["sparse", "dense", "alone"])
+@pytest.mark.parametrize("marker", _MARKERS)
+def test_every_marker_makes_a_text_suspicious(marker: str, around: str) -> None:
+    assert suspicious(around + marker + around)
+
+
+def test_words_with_hinges_are_not_suspicious() -> None:
+    assert not suspicious("a no_reply of 2026-11-30, well-known and not_a_secret")
