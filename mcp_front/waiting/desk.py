@@ -32,9 +32,10 @@ CREDENTIAL_RETRY_S = 5.0
 class Members:
     """The live daemons, asked for once in a while by whoever needs them."""
 
-    def __init__(self, store: Store, *, cache_s: float) -> None:
+    def __init__(self, store: Store, *, cache_s: float, absent_s: float) -> None:
         self._store = store
         self._cache_s = cache_s
+        self._absent_s = absent_s
         self._ids = frozenset[str]()
         self._read_at = float("-inf")
         self._lock = asyncio.Lock()
@@ -43,7 +44,7 @@ class Members:
         """Whether a daemon's heartbeat was there a moment ago. Raises what the store raises."""
         async with self._lock:
             now = asyncio.get_running_loop().time()
-            if now - self._read_at >= self._cache_s:
+            if now - self._read_at >= (self._cache_s if daemon in self._ids else self._absent_s):
                 self._ids = frozenset(member.id for member in await self._store.fleet.members())
                 self._read_at = now
         return daemon in self._ids
@@ -163,16 +164,21 @@ class Desk:
 
     async def transport(self) -> Transport:
         """Whether a live feed records this caller's arrivals. Raises what the store raises."""
-        if self._now() - self._transport_at < self._settings.feed_cache_s:
+        if self._knows_transport():
             return self._transport
         async with self._lock:
-            if self._now() - self._transport_at >= self._settings.feed_cache_s:
+            if not self._knows_transport():
                 report = await self._store.activations.feed(self._caller)
                 live = report is not None and report.live and await self._members.alive(report.daemon)
                 self._needs_credential = report is not None and report.needs_credential
                 self._transport = "websocket" if live else "poll"
                 self._transport_at = self._now()
         return self._transport
+
+    def _knows_transport(self) -> bool:
+        settings = self._settings
+        believed_s = settings.feed_cache_s if self._transport == "websocket" else settings.no_feed_cache_s
+        return self._now() - self._transport_at < believed_s
 
     async def look(self, positions: Positions) -> CaughtUp:
         """Look at the host's list now, with whoever else wants to. Raises what the host and the store raise."""
@@ -241,7 +247,7 @@ class Desks:
         self._store = store
         self._settings = settings
         self._rng = rng
-        self._members = Members(store, cache_s=settings.feed_cache_s)
+        self._members = Members(store, cache_s=settings.feed_cache_s, absent_s=settings.no_feed_cache_s)
         self._desks: OrderedDict[CallerKey, Desk] = OrderedDict()
 
     def at(self, caller: CallerKey) -> Desk:

@@ -73,6 +73,8 @@ class WaitSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often a caller is reported active. Well below the idle time after which feeds stop."""
     feed_cache_s: float = 2.0
     """How long the last word on a caller's feed and on the daemons is believed."""
+    no_feed_cache_s: float = 0.25
+    """The same for the word that there is no live feed: the first request of a caller brings one within moments."""
     poll_s: float = 3.0
     """Between looks at the host's list while no feed is live: 20 requests a minute for one caller."""
     poll_max_s: float = 30.0
