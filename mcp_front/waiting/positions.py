@@ -55,10 +55,10 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     foreign: bool = False
 
     def left(self, *, foreign: bool) -> Position:
-        """The same by its id alone, to be found anew."""
-        if foreign or self.n or not self.epoch:
+        """The same by its id, to be found anew: in another ledger, or in front of what this one still holds."""
+        if foreign or not self.epoch:
             return Position(self.id, foreign=self.foreign or foreign)
-        return self
+        return Position(self.id, 0, self.epoch, self.offset)
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
