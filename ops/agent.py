@@ -39,13 +39,26 @@ async def over_http(url: str, api_key: str) -> AsyncIterator[Agent]:
     headers = {"Authorization": f"Bearer {api_key}"}
     async with httpx2.AsyncClient(headers=headers, timeout=HTTP_TIMEOUT_S) as http:
         transport = streamable_http_client(url, http_client=http)
-        async with Client(transport) as client:
+        async with _connected(Client(transport)) as agent:
+            yield agent
+
+
+@contextlib.asynccontextmanager
+async def _connected(client: Client) -> AsyncIterator[Agent]:
+    """An agent whose user's errors come out as they are, not in the groups that the client's own tasks would make."""
+    failure: Exception | None = None
+    async with client:
+        try:
             yield Agent(client)
+        except Exception as error:  # noqa: BLE001 - raised again below
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 @contextlib.asynccontextmanager
 async def over_stdio(command: str, *args: str, env: Mapping[str, str]) -> AsyncIterator[Agent]:
     """An agent at a stdio server that it starts itself."""
     server = StdioServerParameters(command=command, args=list(args), env=dict(env))
-    async with Client(server) as client:
-        yield Agent(client)
+    async with _connected(Client(server)) as agent:
+        yield agent
