@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from daemon.settings import DaemonSettings
 from fmsg.http import HostHttp
 from ledger.limits import LedgerLimits
@@ -54,11 +56,24 @@ def seal_keys(settings: Settings) -> SealKeys:
     return SealKeys.parse(settings.seal_key)
 
 
+def with_seal_key(settings: Settings) -> Settings:
+    """The settings, for a process that may seal with a key of its own where none is set.
+
+    What was sealed under the key of an earlier run is asked for anew by the callers' next requests.
+    """
+    if settings.seal_key is not None:
+        return settings
+    return msgspec.structs.replace(settings, seal_key=SealKeys.generate())
+
+
 def redis_store(settings: Settings) -> RedisStore:
-    """The fleet's store. Raises `SettingError`."""
-    return RedisStore(
-        settings.need_redis_url(), prefix=settings.redis_prefix, limits=limits(settings), seal=seal_keys(settings)
-    )
+    """The fleet's store. Raises `SettingError`, `ledger.seal.SealKeyInvalid`."""
+    url, seal = settings.need_redis_url(), seal_keys(settings)
+    try:
+        return RedisStore(url, prefix=settings.redis_prefix, limits=limits(settings), seal=seal)
+    except ValueError as error:
+        named = str(error).replace("Redis URL:", "FMSG_REDIS_URL:").replace("Redis prefix", "FMSG_REDIS_PREFIX")
+        raise SettingError(named) from None
 
 
 def daemon_settings(settings: Settings) -> DaemonSettings:

@@ -181,8 +181,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Variable(
             "FMSG_SEAL_KEY",
-            "Keys that seal credentials at rest, comma separated; the first seals, all open. See `fmsg-mcpd keygen`.",
-            _FLEET,
+            "Keys that seal credentials at rest, comma separated; the first seals, all open. See `fmsg-mcpd keygen`. "
+            "Without one `stdio` and `up` make their own at each start.",
+            _ALL,
             secret=True,
         ),
     ] = None

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CORRECT_IT = "Ask the user to correct that in the environment of this server and to start it again."
+"""What an agent can do about a setting that cannot be used: it has no way to the environment itself."""
+
 
 async def serve(settings: Settings, wire: Wire, greeted: Greeted) -> int:
     """Serve the client at the other end of the wire. Returns the exit status."""
@@ -53,20 +56,36 @@ def _on_signal(stop: asyncio.Event, signum: int) -> None:
 
 
 @contextlib.asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[tuple[Store, HostHttp]]:
+    """The host and the store. A setting that cannot be used is a failure that the agent can tell its user about."""
+    from ledger.seal import SealKeyInvalid
+    from ledger.store import MemoryStore
+    from mcp_front.failures import ToolFailure
+    from ops import parts
+    from ops.settings import SettingError
+
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            http = await stack.enter_async_context(parts.host_http(settings))
+            if settings.redis_url is None:
+                store: Store = await stack.enter_async_context(MemoryStore(limits=parts.limits(settings)))
+            else:
+                store = await stack.enter_async_context(parts.redis_store(parts.with_seal_key(settings)))
+        except (SettingError, SealKeyInvalid) as error:
+            raise ToolFailure("not_configured", str(error), next_step=CORRECT_IT) from None
+        yield store, http
+
+
+@contextlib.asynccontextmanager
 async def backend(settings: Settings) -> AsyncIterator[tuple[Store, HostHttp]]:
     """The store and the host, with a feed and the jobs running in this process while the context is open."""
     from daemon.daemon import Daemon
-    from ledger.store import MemoryStore
     from ops import parts
     from workers.settings import WorkerSettings
     from workers.worker import run_worker
 
     async with contextlib.AsyncExitStack() as stack:
-        http = await stack.enter_async_context(parts.host_http(settings))
-        if settings.redis_url is None:
-            store: Store = await stack.enter_async_context(MemoryStore(limits=parts.limits(settings)))
-        else:
-            store = await stack.enter_async_context(parts.redis_store(settings))
+        store, http = await stack.enter_async_context(_opened(settings))
         stop = asyncio.Event()
         daemon = Daemon(store, http, name=f"stdio-{os.getpid()}", settings=parts.daemon_settings(settings))
         tasks = await stack.enter_async_context(asyncio.TaskGroup())

@@ -87,6 +87,41 @@ def test_a_setting_that_cannot_be_used_is_said_on_standard_error() -> None:
     assert "FMSG_MCP_WAIT_MAX_SECONDS" in stderr
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"FMSG_API_URL": "fmsgapi.example.com"}, "FMSG_API_URL: it begins with neither https:// nor http://"),
+        ({"FMSG_API_URL": "http://fmsgapi.example.com"}, "FMSG_ALLOW_INSECURE_HTTP=1"),
+        ({"FMSG_REDIS_URL": "localhost"}, "FMSG_REDIS_URL: scheme"),
+        ({"FMSG_REDIS_URL": "redis://127.0.0.1:9", "FMSG_REDIS_PREFIX": "a b"}, "FMSG_REDIS_PREFIX"),
+        ({"FMSG_REDIS_URL": "redis://127.0.0.1:9", "FMSG_SEAL_KEY": "x"}, "FMSG_SEAL_KEY"),
+    ],
+)
+def test_the_agent_is_told_which_setting_cannot_be_used(wrong: dict[str, str], said: str) -> None:
+    """It can pass that on to its user; "internal, see the log" it could not."""
+    usable = {"FMSG_API_URL": "http://127.0.0.1:9", "FMSG_API_KEY": "fmsgk_abcdefgh_c2VjcmV0c2VjcmV0c2VjcmV0"}
+    answers, stderr, status = converse(HELLO, READY, call(2, "whoami"), **(usable | wrong))
+    assert status == 0
+    error = answers[2]["result"]["structuredContent"]["error"]
+    assert error["kind"] == "not_configured"
+    assert said in error["reason"]
+    assert "environment" in error["next"]
+    assert "Traceback" not in stderr
+
+
+def test_a_redis_needs_no_seal_key() -> None:
+    """One process seals for itself: it makes a key where none is given, and gets as far as the host."""
+    answers, _, _ = converse(
+        HELLO,
+        READY,
+        call(2, "whoami"),
+        FMSG_API_URL="http://127.0.0.1:9",
+        FMSG_API_KEY="fmsgk_abcdefgh_c2VjcmV0c2VjcmV0c2VjcmV0",
+        FMSG_REDIS_URL="redis://127.0.0.1:9",
+    )
+    assert answers[2]["result"]["structuredContent"]["error"]["kind"] == "host_unreachable"
+
+
 def test_garbage_on_the_wire_is_answered_and_survived() -> None:
     """Not JSON, a batch, an unknown method: errors of the protocol, and the next request is served."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("FMSG_")}
