@@ -89,6 +89,10 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         return f"{scheme}://{hosts}{tail}" + (f"/{self.db}" if self.db else "")
 
 
+_ESCAPE = "In a password, write / as %2F, ? as %3F, # as %23 and @ as %40."
+"""The usual cause of a URL that falls apart in the wrong place. No piece of it is shown: it may be of the password."""
+
+
 def parse_url(text: str) -> RedisUrl:
     """Parse one of the forms above. Raises `BadRedisUrl`."""
     parts = urlsplit(text)
@@ -100,7 +104,7 @@ def parse_url(text: str) -> RedisUrl:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in options:
         if name not in _OPTIONS:
-            raise BadRedisUrl(f"Redis URL: option {name!r} is unknown. Known are {', '.join(_OPTIONS)}.")
+            raise BadRedisUrl(f"Redis URL: an option is unknown. Known are {', '.join(_OPTIONS)}. {_ESCAPE}")
     credentials, _, hosts = parts.netloc.rpartition("@")
     username, _, password = credentials.partition(":")
     common: dict[str, Any] = {
@@ -127,13 +131,13 @@ def _path(kind: Kind, parts: SplitResult, options: dict[str, str]) -> dict[str, 
         service = segments.pop(0)
     db = _db(segments[0] if segments else options.get("db", "0"))
     if len(segments) > 1 or (kind == "cluster" and db):
-        raise BadRedisUrl(f"Redis URL: the path {parts.path!r} is not understood. A Cluster has database 0 only.")
+        raise BadRedisUrl("Redis URL: the path is not understood. A Cluster has database 0 only.")
     return {"service": service, "db": db}
 
 
 def _db(text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise BadRedisUrl(f"Redis URL: database {text!r} is not a number.")
+        raise BadRedisUrl(f"Redis URL: the database after the host is not a number. {_ESCAPE}")
     return int(text)
 
 
@@ -144,7 +148,7 @@ def _node(text: str, default_port: int) -> tuple[str, int]:
     except ValueError:
         host, port = None, None
     if not host:
-        raise BadRedisUrl(f"Redis URL: {text!r} is not a host with an optional port.")
+        raise BadRedisUrl(f"Redis URL: what is where a host belongs is no host with an optional port. {_ESCAPE}")
     return host, port or default_port
 
 
