@@ -238,6 +238,9 @@ class HostHttp:
             self._observe(route, watch.status, loop.time() - started)
 
     async def _take_place(self) -> None:
+        if not self._places.locked():
+            await self._places.acquire()  # Comes back at once: no timer for what nobody has to wait for.
+            return
         try:
             async with asyncio.timeout(self.deadlines.queue_s):
                 await self._places.acquire()

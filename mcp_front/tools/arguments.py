@@ -12,6 +12,7 @@ from jsonschema.protocols import Validator
 from fmsg.errors import BadInput
 from mcp_front.framing import quoted
 from mcp_front.schemas import REFERENCE_PATTERN, Schema
+from mcp_front.tools.quick import Fits
 
 _KINDS = {
     "string": "a string",
@@ -36,16 +37,22 @@ def validator(schema: Schema) -> Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
-def check(tool: str, against: Validator, schema: Schema, arguments: object) -> dict[str, Any]:
-    """The arguments, whole numbers as `int`. Raises `BadInput` naming the argument, the reason and what fits."""
+def check(
+    tool: str, against: Validator, schema: Schema, arguments: object, *, fits: Fits | None = None
+) -> dict[str, Any]:
+    """The arguments, whole numbers as `int`. Raises `BadInput` naming the argument, the reason and what fits.
+
+    ``fits`` is asked first; the validator only where that says no.
+    """
     if arguments is None:
         arguments = {}
     if not isinstance(arguments, Mapping):
         raise BadInput(f"{tool}: arguments must be an object.")
-    faults = itertools.islice(against.iter_errors(arguments), FAULTS_READ)
-    fault = min(faults, key=lambda error: len(error.absolute_path), default=None)
-    if fault is not None:
-        raise BadInput(_told(tool, schema, fault))
+    if fits is None or not fits(arguments):
+        faults = itertools.islice(against.iter_errors(arguments), FAULTS_READ)
+        fault = min(faults, key=lambda error: len(error.absolute_path), default=None)
+        if fault is not None:
+            raise BadInput(_told(tool, schema, fault))
     broken = _unencodable(arguments, "")
     if broken is not None:
         raise BadInput(f"{broken}: holds half a surrogate pair, which is no text. Send the whole character.")

@@ -22,6 +22,7 @@ from mcp_front.tools.download import DOWNLOAD_ATTACHMENT
 from mcp_front.tools.identity import RESOLVE_ADDRESS, WHOAMI
 from mcp_front.tools.lists import LIST_MESSAGES, LIST_SENT
 from mcp_front.tools.people import ADD_RECIPIENTS, DELIVERY_STATUS, REACT
+from mcp_front.tools.quick import Fits, quick
 from mcp_front.tools.read import GET_MESSAGE, GET_THREAD, MARK_READ
 from mcp_front.tools.send import REPLY, SEND_MESSAGE
 from mcp_front.tools.subscriptions import WAIT_SUBSCRIPTIONS
@@ -55,7 +56,7 @@ TOOLS: Mapping[str, Tool] = {tool.definition.name: tool for tool in _ALL}
 _UNTIMED = frozenset({"wait_for_message"})
 """Its duration is the caller's choice and would drown the others' in the histogram."""
 
-_VALIDATORS: dict[tuple[str, str], Validator] = {}
+_VALIDATORS: dict[tuple[str, str], tuple[Fits, Validator]] = {}
 
 
 def tool_definitions(transport: Literal["stdio", "http"]) -> list[mcp_types.Tool]:
@@ -101,10 +102,12 @@ def _checked(tool: Tool, transport: Literal["stdio", "http"], arguments: Mapping
     definition = tool.definition_for(transport)
     if transport == "http":
         _refuse_local(tool, arguments)
-    validator = _VALIDATORS.get((definition.name, transport))
-    if validator is None:
-        validator = _VALIDATORS[definition.name, transport] = checked.validator(definition.input_schema)
-    return checked.check(definition.name, validator, definition.input_schema, arguments)
+    known = _VALIDATORS.get((definition.name, transport))
+    if known is None:
+        schema = definition.input_schema
+        known = _VALIDATORS[definition.name, transport] = quick(schema), checked.validator(schema)
+    fits, validator = known
+    return checked.check(definition.name, validator, definition.input_schema, arguments, fits=fits)
 
 
 def _refuse_local(tool: Tool, arguments: Mapping[str, Any] | None) -> None:
