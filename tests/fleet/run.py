@@ -31,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         seed=options.seed,
         scenarios=tuple(one for one in SCENARIOS if not options.only or any(word in one.name for word in options.only)),
         connects_per_s=options.connects,
+        isolation_calls=options.isolation,
     )
     if options.keep_logs:
         outcome = _run(plan, Path(options.keep_logs))
@@ -59,6 +60,13 @@ def lines(outcome: Outcome) -> Iterator[str]:
             f"{len(verdict.mixed)} mixed, {len(verdict.foreign)} foreign, {verdict.marked} marked, "
             f"{verdict.while_away} while Redis was away"
         )
+    if outcome.isolation is not None:
+        found = outcome.isolation
+        yield (
+            f"two callers with each other's ids: {found.calls} calls, {found.refused} refused, "
+            f"{found.own.total()} showed something of the caller's own, {len(found.leaks)} of the other's"
+        )
+        yield from found.leaks[:SHOWN]
     yield f"processes that ended by themselves: {len(outcome.deaths)}"
     yield from outcome.deaths[:SHOWN]
     yield "GOOD" if outcome.good else f"NOT GOOD (seed {plan.seed})"
@@ -90,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rate", type=float, default=20.0, help="messages a second")
     parser.add_argument("--connects", type=float, default=50.0, help="FMSG_MAX_CONNECTS_PER_SECOND")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--isolation", type=int, default=10_000, help="calls with the ids of another caller")
     parser.add_argument("--only", nargs="*", default=[], metavar="WORD", help="scenarios whose name holds a word")
     parser.add_argument("--keep-logs", metavar="DIR", help="keep the processes' logs here")
     return parser

@@ -20,6 +20,7 @@ from tests.chaos.house import DOMAIN, House, Sizes, running
 from tests.chaos.mail import Mail, Mix
 from tests.chaos.truth import truth
 from tests.fleet.census import Census, Gaps
+from tests.fleet.isolation import Isolation, isolation
 from tests.fleet.proxy import in_front_of
 from tests.fleet.scenarios import SCENARIOS, Fleet, Pace, Scenario, Shape
 from tests.redis_setups import cluster, watched
@@ -43,6 +44,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """`FMSG_MAX_CONNECTS_PER_SECOND`."""
     pace: Pace = Pace()
     mix: Mix = Mix(burst=0.0)
+    isolation_calls: int = 0
+    """Calls of two callers with each other's ids, in the end."""
     env: dict[str, str] = {}
     """Further settings of every process."""
 
@@ -89,6 +92,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     results: list[Result]
     verdicts: dict[Shape, Verdict]
     deaths: list[str]
+    isolation: Isolation | None = None
 
     @property
     def good(self) -> bool:
@@ -97,6 +101,7 @@ class Outcome(msgspec.Struct, kw_only=True):
             all(verdict.good for verdict in self.verdicts.values())
             and not any(result.problems(self.plan) for result in self.results)
             and not self.deaths
+            and not (self.isolation and self.isolation.leaks)
         )
 
 
@@ -171,6 +176,9 @@ async def run(plan: Plan, log_dir: Path, *, tell: Callable[[str], None] = lambda
         tell(f"a fleet on {shape} Redis")
         async with shaped(shape, plan, directory) as fleet, Client() as client:
             await _play(shape, fleet, client, outcome, tell)
+            if plan.isolation_calls and outcome.isolation is None:
+                tell(f"  {plan.isolation_calls} calls with the ids of another")
+                outcome.isolation = await isolation(fleet.house, client, calls=plan.isolation_calls)
             outcome.deaths += fleet.house.deaths
     return outcome
 
