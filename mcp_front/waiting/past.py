@@ -8,23 +8,26 @@ else, and a reader that goes on from one to the next always gets on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from fmsg.errors import Forbidden, NotFound
 from fmsg.message import Message
-from ledger.arrival import Arrival, CallerKey, Latecomer, LedgerState, OutOfOrder, Seen
+from ledger.arrival import Arrival, CallerKey, Latecomer, LedgerState, Seen
 from ledger.catch_up import catch_up, in_order, seen_from
 from ledger.port import Ledger
 from ledger.roots import Lineage, ThreadApi
-from mcp_front.waiting.history import MARGIN, ReceivedList, Surroundings, look_around
+from mcp_front.waiting.history import MARGIN, ReceivedList, look_around
 
 MAX_LATE = 20
 """Latecomers fetched by one call, a request each. Where there are more, the rest comes with the next call."""
 CONCURRENCY = 4
 """Requests to the host at a time: enough to hide the latency, too few to be a burst."""
+
+END = (2**63, 2**63)
+"""The rank behind all others."""
 
 Rank = tuple[int, int]
 """Where a message stands among those the ledger does not hold: its id and 0, or for a latecomer the highest id recorded
@@ -60,10 +63,10 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages after a position that the ledger does not hold, as entries without an offset, in the order to return.
+    """Messages after a position that the ledger does not hold, as entries without an offset, in the one order.
 
-    First those that lie before the position in the one order but may follow it all the same (``early``), then the rest.
-    ``complete``: the ledger goes on after them; else there are more.
+    ``early`` are those that lie before the position in that order and may follow it all the same. ``complete``: the
+    ledger goes on after them; else there are more.
     """
 
     entries: tuple[Arrival, ...]
@@ -98,39 +101,36 @@ async def read_past(
     sorter = _Sorter(api, ledger, caller, address, state)
     order = await ledger.out_of_order(caller)
     records = {one.id: one for one in order.latecomers}
-    rank = place = _rank(origin.id, records)
-    if not origin.exact:
-        rank = (origin.id, 0)
+    place = _rank(origin.id, records)
+    rank = place if origin.exact else (origin.id, 0)
     from_id, hint, margin, calls = rank[0], origin.offset, MARGIN if origin.early_s is not None else 0, 0
-    early: list[Seen] = []
-    beside: frozenset[int] = frozenset()
+    below: list[Seen] = []
     while True:
         around = await look_around(api, from_id, hint=hint, margin=margin)
         calls += around.calls
         newer = [seen for seen in await sorter.sort(sorter.seen(around.newer)) if seen.id not in records]
-        complete = around.top or around.newer[-1].id > sorter.after.baseline.newest_id
-        through_id = None if complete else around.newer[-1].id
-        owed = _owed(order, rank, state, through_id)
-        owed = [one for one in owed if (one.top_id, one.n) > place or one.id > origin.id]
         if margin:
-            early, beside = await _early(sorter, around, origin, records, {one.id for one in owed})
+            below = await sorter.sort([seen for seen in sorter.seen(around.older) if seen.id != origin.id])
+        complete = around.top or around.newer[-1].id > sorter.after.baseline.newest_id
+        end: Rank = END if complete else (around.newer[-1].id, END[1])
+        trimmed = [one for one in order.latecomers if one.n < state.first_n and rank < (one.top_id, one.n) <= end]
+        owed = [one for one in trimmed if (one.top_id, one.n) > place or one.id > origin.id]
         late = await _fetch(api, owed[:MAX_LATE], sorter)
-        if newer or early or late or complete:
+        if len(owed) > MAX_LATE and late:
+            complete, end = False, max(_rank(seen.id, records) for seen in late)
+        early = [seen for seen in below if origin.early_s is not None and seen.sent_at_s > origin.early_s]
+        found = {seen.id: seen for seen in (*early, *newer, *late) if _rank(seen.id, records) <= end}
+        if found or complete:
             break
         # All of it is in the ledger (or drafts): what is not may still follow.
         from_id, hint, margin = around.newer[-1].id, around.offset - len(around.newer), 0
-    rest = sorted((*newer, *late), key=lambda seen: _rank(seen.id, records))
-    if len(owed) > MAX_LATE and late:
-        complete = False
-        last = max(_rank(seen.id, records) for seen in late)
-        rest = [seen for seen in rest if _rank(seen.id, records) <= last]
-    doubtful = [seen.id for seen in rest if _rank(seen.id, records) < place]
-    if doubtful:
-        beside |= {origin.id, *(one.id for one in order.latecomers if rank < (one.top_id, one.n) < place)} - {*doubtful}
+    entries = sorted(found.values(), key=lambda seen: _rank(seen.id, records))
+    first = frozenset(seen.id for seen in entries if _rank(seen.id, records) < place)
+    passed = {origin.id, *(seen.id for seen in below), *(one.id for one in trimmed)} if first else set()
     return Past(
-        entries=_rooted((*early, *rest)),
-        early=frozenset(seen.id for seen in early).union(doubtful),
-        beside=beside,
+        entries=_rooted(entries),
+        early=first,
+        beside=frozenset(id_ for id_ in passed if id_ not in found and _rank(id_, records) <= place),
         complete=complete,
         offsets={message.id: around.offset - 1 - at for at, message in enumerate(around.newer)},
         state=state,
@@ -141,34 +141,6 @@ async def read_past(
 def _rank(message_id: int, records: Mapping[int, Latecomer]) -> Rank:
     record = records.get(message_id)
     return (message_id, 0) if record is None else (record.top_id, record.n)
-
-
-def _owed(order: OutOfOrder, rank: Rank, state: LedgerState, through_id: int | None) -> list[Latecomer]:
-    """The trimmed latecomers behind a rank, as far as the highest id that was looked at."""
-    return [
-        one
-        for one in order.latecomers
-        if one.n < state.first_n and (one.top_id, one.n) > rank and (through_id is None or one.top_id <= through_id)
-    ]
-
-
-async def _early(
-    sorter: _Sorter,
-    around: Surroundings,
-    origin: Origin,
-    records: Mapping[int, Latecomer],
-    owed: Collection[int],
-) -> tuple[list[Seen], frozenset[int]]:
-    """What lies below the origin and became available after it, and all that lies between."""
-    listed = [seen for seen in sorter.seen(around.older) if seen.id not in owed and seen.id != origin.id]
-    # In the one order, too: a reader that goes on from one of them meets the others behind it.
-    older = sorted(await sorter.sort(listed), key=lambda seen: _rank(seen.id, records))
-    early = [seen for seen in older if origin.early_s is not None and seen.sent_at_s > origin.early_s]
-    if not early:
-        return [], frozenset()
-    wanted = {seen.id for seen in early}
-    behind = older[older.index(early[0]) :]
-    return early, frozenset({origin.id, *(seen.id for seen in behind if seen.id not in wanted)})
 
 
 async def _fetch(api: WaitApi, owed: Sequence[Latecomer], sorter: _Sorter) -> list[Seen]:
