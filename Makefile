@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cksum requirements-dev.lock pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check format lock clean bench chaos fleet
+.PHONY: help setup demo test lint types check format lock clean bench chaos fleet waits model conformance
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,15 @@ demo: setup ## two agents converse through a real front, daemon, Redis and two f
 
 test: setup ## the whole test suite
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+waits: setup ## the rules of waiting by example, against real processes
+	$(BIN)/python -m tests.chaos.waits_live
+
+model: setup ## random cases against a plain oracle, for as long as asked: ARGS="--seconds 600 --seed 1"
+	$(BIN)/python -m tests.chaos.model $(ARGS)
+
+conformance: setup ## the official MCP conformance scenarios against the front (needs npm)
+	$(BIN)/python -m ops.conformance.run $(ARGS)
 
 chaos: setup ## five minutes of random faults under 200 callers: nothing lost, nothing twice
 	$(BIN)/python -m tests.chaos.run $(ARGS)
