@@ -83,6 +83,7 @@ async def serve_http(
     toolbox: Toolbox | None = None,
     waiting: Waiting | None = None,
     store_ready: Callable[[], Awaitable[bool]] | None = None,
+    traced: bool = False,
     clock: Callable[[], float] = time.time,
     rng: random.Random | None = None,
 ) -> None:
@@ -91,8 +92,9 @@ async def serve_http(
     ``store`` and ``http`` are open already. ``sockets`` are listening sockets, bound here where None; ``started`` is
     told the address once requests are welcome. ``clock`` gives POSIX seconds. Raises `mcp_front.gate.BindRefused` for
     settings that must not be served, `OSError` where the address cannot be bound, `fmsg.errors.BadInput` for a
-    directory that cannot be read. ``store_ready`` says whether ``store`` can be written and read, for /readyz; it is
-    asked by whoever asks that, so it had better remember. ``toolbox`` and ``waiting`` are the product's where None.
+    directory that cannot be read. ``toolbox`` and ``waiting`` are the product's where None. ``store_ready`` says
+    whether ``store`` can be written and read, for /readyz; it is asked by whoever asks that, so it had better remember.
+    ``traced``: somebody takes OpenTelemetry spans.
     """
     rng = rng or random.Random()
     loop = asyncio.get_running_loop()
@@ -116,6 +118,7 @@ async def serve_http(
         holding=holding,
         version=product_version(),
         listen=Inboxes(requests, holding, drain),
+        traced=traced,
     )
     guesses = Guesses(settings.budgets, now=loop.time)
     front = HttpFront(server, callers, settings, wheel=wheel, guesses=guesses, store_ready=store_ready)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import mcp_types as types
 from mcp.server.caching import CacheHint
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
@@ -69,8 +69,12 @@ def build_server(
     holding: Holding,
     version: str,
     listen: Callable[[Ctx, types.SubscriptionsListenRequestParams], Awaitable[types.SubscriptionsListenResult]] | None,
+    traced: bool = False,
 ) -> Server[Any]:
-    """The server of one process, for every session and request of it."""
+    """The server of one process, for every session and request of it.
+
+    ``traced``: somebody takes OpenTelemetry spans.
+    """
     tools = toolbox.tools(profile)
     schemas: dict[str, Mapping[str, Any]] = {tool.name: tool.input_schema for tool in tools}
 
@@ -172,8 +176,20 @@ def build_server(
         on_subscriptions_listen=None if listen is None else _guarded(listen),
     )
     # The SDK's tracing middleware costs 55 µs a request and traces nothing unless somebody installs an exporter.
-    server.middleware[:] = [_Prepared(toolbox, requests)]
+    tracing = [*server.middleware, _named_by(requests)] if traced else []
+    server.middleware[:] = [*tracing, _Prepared(toolbox, requests)]
     return server
+
+
+def _named_by(requests: Requests) -> ServerMiddleware[Any]:
+    """Writes the request's id into its span, so that a trace leads to the log lines and back."""
+    from opentelemetry.trace import get_current_span
+
+    async def named(ctx: Ctx, call_next: CallNext) -> HandlerResult:
+        get_current_span().set_attribute("fmsg_mcpd.request_id", requests.name(ctx))
+        return await call_next(ctx)
+
+    return named
 
 
 class _Prepared:

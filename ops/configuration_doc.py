@@ -14,7 +14,8 @@ HEAD = """\
 # Configuration
 
 Everything is set through environment variables. An empty variable counts as unset. A variable that begins with `FMSG_`
-and is not listed here is ignored with a warning that names the nearest one. Made by `python -m ops.configuration_doc`.
+and is not listed here is ignored with a warning that names the nearest one. Traces are asked for with OpenTelemetry's
+own variables ([hosting.md](hosting.md#traces)). Made by `python -m ops.configuration_doc`.
 
 | Variable | Read by | Default | Meaning |
 |---|---|---|---|

@@ -20,6 +20,7 @@ from mcp_front.gate import BindRefused, HostGate, OriginGate, is_loopback
 from mcp_front.sources import parse_networks
 from ops.doctor_findings import HIDDEN, Finding, Level
 from ops.settings import SettingError, Settings, load, unknown, variables
+from ops.tracing import NoTraces, wanted
 from workers.arq_queue import QueueNeedsOneNode
 
 SPARE_FILES = 320
@@ -66,7 +67,7 @@ def check_configuration(environ: Mapping[str, str], *, role: str) -> Configurati
         else:
             good[variable.name] = text
     settings = load(good)
-    lines = [*bad, *_unknown(environ), *_needed(settings, role), *_understood(settings)]
+    lines = [*bad, *_unknown(environ), *_needed(settings, role), *_understood(settings), *_traces(environ, role)]
     if not any(finding.level == "failure" for finding in lines):
         lines.insert(0, _about("ok", "read the FMSG_ variables", f"{len(good)} are set and understood"))
     return Configuration(settings=settings, findings=tuple(lines))
@@ -80,6 +81,16 @@ def _unknown(environ: Mapping[str, str]) -> Iterator[Finding]:
     for sentence in unknown(environ):
         name, _, rest = sentence.partition(" ")
         yield _about("warning", f"look {name} up", f"it {rest}", "Correct the name, or remove it.")
+
+
+def _traces(environ: Mapping[str, str], role: str) -> Iterator[Finding]:
+    if role not in SERVING:
+        return
+    try:
+        wanted(environ)
+    except NoTraces as error:
+        came, _, do = str(error).partition(". ")
+        yield _about("warning", "ask for traces", came, do)
 
 
 def _needed(settings: Settings, role: str) -> Iterator[Finding]:

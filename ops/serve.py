@@ -144,7 +144,7 @@ def front(*, host: str | None, port: int | None, workers: int | None, fd: int | 
     """
 
     async def serve(settings: Settings, stop: asyncio.Event) -> None:
-        from ops import parts
+        from ops import parts, tracing
         from ops.attended import Readiness, attended
         from ops.processes import announce
 
@@ -171,15 +171,17 @@ def front(*, host: str | None, port: int | None, workers: int | None, fd: int | 
                     announce(front=os.getpid(), mcp_url=url, metrics_port=metrics_port)
                     log.info("serving", extra={"action": "serving", "url": url})
 
-                await serve_http(
-                    front_settings,
-                    store,
-                    http,
-                    stop=stop,
-                    sockets=sockets,
-                    started=started,
-                    store_ready=readiness.store_ready,
-                )
+                async with tracing.running() as traced:
+                    await serve_http(
+                        front_settings,
+                        store,
+                        http,
+                        stop=stop,
+                        sockets=sockets,
+                        started=started,
+                        store_ready=readiness.store_ready,
+                        traced=traced,
+                    )
 
     return run_role("front", serve)
 

@@ -17,7 +17,7 @@ from daemon.daemon import Daemon
 from ledger.embedded import EmbeddedRedis, NoServer
 from ledger.seal import SealKeys
 from mcp_front.serve import serve_http
-from ops import parts
+from ops import parts, tracing
 from ops.attended import Readiness, attended
 from ops.processes import announce
 from ops.serve import mcp_url, run_role
@@ -91,9 +91,16 @@ async def _serve(settings: Settings, *, host: str | None, port: int | None, stop
 
             async def front() -> None:
                 try:
-                    await serve_http(
-                        front_settings, store, http, stop=stop, started=started, store_ready=readiness.store_ready
-                    )
+                    async with tracing.running() as traced:
+                        await serve_http(
+                            front_settings,
+                            store,
+                            http,
+                            stop=stop,
+                            started=started,
+                            store_ready=readiness.store_ready,
+                            traced=traced,
+                        )
                 finally:
                     front_done.set()
 

@@ -87,7 +87,9 @@ class Counting(FakeToolbox):
         return await super().read_resource(context, uri)
 
 
-def server(requests: Requests | None = None, toolbox: FakeToolbox | None = None) -> Server[Any]:
+def server(
+    requests: Requests | None = None, toolbox: FakeToolbox | None = None, *, traced: bool = False
+) -> Server[Any]:
     return build_server(
         toolbox or FakeToolbox(),
         requests or Requests(),
@@ -95,6 +97,7 @@ def server(requests: Requests | None = None, toolbox: FakeToolbox | None = None)
         holding=Holding(Budgets(max_waits_per_caller=1)),
         version="1.2.3",
         listen=None,
+        traced=traced,
     )
 
 
