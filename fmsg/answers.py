@@ -88,7 +88,9 @@ async def failure(response: aiohttp.ClientResponse) -> FmsgError:
     if status < 400:
         return HostMisbehaved(_unexpected(status, response.headers))
     reason, code = reason_of(data, fallback=response.reason or "no reason given")
-    return refusal(status, reason, code=code, retry_after_s=retry_after_s(response.headers))
+    return refusal(
+        status, reason, code=code, retry_after_s=retry_after_s(response.headers), worded=_read_error(data) is not None
+    )
 
 
 def _unexpected(status: int, headers: Mapping[str, str]) -> str:
@@ -106,14 +108,21 @@ def reason_of(data: bytes, *, fallback: str) -> tuple[str, str | None]:
 
     ``data`` is ``{"error": …}``, or whatever a proxy in between wrote: of that a preview, nothing is read out of it.
     """
-    try:
-        body = _decode_error(data)
-    except msgspec.DecodeError:
+    body = _read_error(data)
+    if body is None:
         reason, code = data[: 4 * MAX_REASON_BYTES].decode("utf-8", "replace"), None
     else:
         reason, code = body.error, None if body.code is None else _bounded(scrub(str(body.code)), 100)
     shown = _bounded(scrub(_printable(reason)).strip(), MAX_REASON_BYTES)
     return shown or fallback, code
+
+
+def _read_error(data: bytes) -> _ErrorBody | None:
+    """The Web API's form of an error, None where it is not that."""
+    try:
+        return _decode_error(data)
+    except msgspec.DecodeError:
+        return None
 
 
 def _printable(text: str) -> str:

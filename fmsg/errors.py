@@ -34,7 +34,8 @@ class HostRefused(FmsgError):
     """The host answered with an error status.
 
     ``status`` is the HTTP status, ``reason`` the host's own text (redacted, at most 2 KiB), ``code`` its machine code
-    where it gave one, ``retry_after_s`` the delay it asked for.
+    where it gave one, ``retry_after_s`` the delay it asked for. ``worded`` is False where the answer had no reason in
+    the Web API's form, so that it may be somebody else's.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class HostRefused(FmsgError):
         *,
         code: str | None = None,
         retry_after_s: float | None = None,
+        worded: bool = True,
     ) -> None:
         super().__init__(f"{status}: {reason}")
         self.status = status
         self.reason = reason
         self.code = code
         self.retry_after_s = retry_after_s
+        self.worded = worded
 
 
 class Unauthorized(HostRefused):
@@ -76,6 +79,10 @@ class HostFailed(HostRefused):
     """5xx: the host is in trouble."""
 
 
+CHECK_THE_HOST = " Check that the host is up, or try again later."
+"""The end of a `HostUnreachable` text, for operators; who has advice of its own leaves it out."""
+
+
 class HostUnreachable(FmsgError):
     """No answer from the host.
 
@@ -91,7 +98,9 @@ class HostMisbehaved(FmsgError):
     """The host's answer cannot be understood."""
 
 
-def refusal(status: int, reason: str, *, code: str | None = None, retry_after_s: float | None = None) -> HostRefused:
+def refusal(
+    status: int, reason: str, *, code: str | None = None, retry_after_s: float | None = None, worded: bool = True
+) -> HostRefused:
     """The right subclass of `HostRefused` for an HTTP status."""
     kind: type[HostRefused]
     if status == 401:
@@ -108,4 +117,4 @@ def refusal(status: int, reason: str, *, code: str | None = None, retry_after_s:
         kind = HostFailed
     else:
         kind = HostRefused
-    return kind(status, reason, code=code, retry_after_s=retry_after_s)
+    return kind(status, reason, code=code, retry_after_s=retry_after_s, worded=worded)

@@ -16,7 +16,7 @@ import msgspec
 from yarl import URL
 
 from fmsg.answers import Answer, check, failure, read_answer
-from fmsg.errors import FmsgError, HostMisbehaved, HostRefused, HostUnreachable, Unauthorized
+from fmsg.errors import CHECK_THE_HOST, FmsgError, HostMisbehaved, HostRefused, HostUnreachable, Unauthorized
 from fmsg.redact import scrub
 from fmsg.transfer import Download, Form
 from fmsg.urls import base_url
@@ -306,9 +306,7 @@ class HostHttp:
                 return self._unreachable(f"the connection was cut ({type(error).__name__})", sent=True)
 
     def _unreachable(self, reason: str, *, sent: bool) -> HostUnreachable:
-        return HostUnreachable(
-            f"{self.api_url}: {scrub(reason)}. Check that the host is up, or try again later.", sent=sent
-        )
+        return HostUnreachable(f"{self.api_url}: {scrub(reason)}.{CHECK_THE_HOST}", sent=sent)
 
 
 def _active(session: aiohttp.ClientSession | None) -> aiohttp.ClientSession:

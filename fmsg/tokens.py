@@ -21,6 +21,7 @@ from fmsg.errors import (
     FmsgError,
     HostFailed,
     HostMisbehaved,
+    HostRefused,
     HostUnreachable,
     Throttled,
 )
@@ -41,6 +42,9 @@ FIRST_DELAY_S, MAX_DELAY_S = 0.25, 4.0
 
 EXCHANGE_WITHIN_S = 10.0
 """One try: an exchange is a lookup and a signature, and somebody waits for it before anything else can begin."""
+
+NO_SUCH_ROUTE = frozenset({404, 405})
+"""What other web servers say to an exchange. A Web API has 400, 401 and 403 for keys (FMSG-003, Token exchange)."""
 
 PUT_OFF_S = 30.0
 """After a failed renewal of a token that is still good, the next try comes this much later."""
@@ -185,6 +189,13 @@ class KeyTokens:
                 )
             except (HostFailed, HostUnreachable, Throttled) as error:
                 trouble = error
+            except HostRefused as error:
+                if error.worded or error.status not in NO_SUCH_ROUTE:
+                    raise
+                raise HostMisbehaved(
+                    f"{self._http.api_url} answers POST /fmsg/token with {error.status}, so it is no fmsg Web API. "
+                    "Correct FMSG_API_URL; its host name or a path in it may be wrong."
+                ) from None
             else:
                 return self._granted(answer, asked_at_s)
             asked_for_s = 0.0 if isinstance(trouble, HostUnreachable) else trouble.retry_after_s or 0.0

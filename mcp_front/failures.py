@@ -11,6 +11,7 @@ import mcp_types
 import msgspec
 
 from fmsg.errors import (
+    CHECK_THE_HOST,
     BadInput,
     Conflict,
     CredentialMissing,
@@ -74,6 +75,9 @@ _ADVICE = (
 """The first that fits, from narrow to wide."""
 
 
+_LATER = "Try again later; if it stays so, tell whoever configured this server."
+
+
 def failure_of(error: Exception) -> ToolFailure:
     """What a known error means to the caller of a tool; an unknown one is ``internal`` and tells nothing of itself."""
     match error:
@@ -84,14 +88,13 @@ def failure_of(error: Exception) -> ToolFailure:
         case HostRefused():
             return _refused(error)
         case HostUnreachable():
-            return ToolFailure(
-                "host_unreachable", f"The fmsg host gave no answer: {visible(str(error))}", next_step="Try again later."
-            )
+            reason = str(error).removesuffix(CHECK_THE_HOST)
+            return ToolFailure("host_unreachable", f"The fmsg host gave no answer: {visible(reason)}", next_step=_LATER)
         case HostMisbehaved():
             return ToolFailure(
                 "host_unreachable",
                 "The fmsg host's answer could not be understood.",
-                next_step="Try again later; if it stays so, tell the operator.",
+                next_step=_LATER,
                 host_text=str(error),
             )
         case CredentialMissing():

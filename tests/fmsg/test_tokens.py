@@ -194,6 +194,16 @@ async def test_a_refusal_is_final(
     assert (len(host.asked), clock.slept) == (1, [])
 
 
+@pytest.mark.parametrize("status", [404, 405])
+async def test_a_web_server_that_is_no_web_api_says_nothing_about_the_key(
+    host: FakeHost, tokens: KeyTokens, status: int
+) -> None:
+    """Who set the wrong URL is told so, not that a good key is bad."""
+    host.answer("POST", TOKEN, b"404 page not found", status=status)
+    with pytest.raises(HostMisbehaved, match=rf"with {status}, so it is no fmsg Web API\. Correct FMSG_API_URL"):
+        await tokens.token()
+
+
 async def test_a_host_that_is_not_there_is_tried_again_and_then_reported(clock: Clock, unused_port: int) -> None:
     async with HostHttp(f"http://127.0.0.1:{unused_port}") as http:
         tokens = KeyTokens(http, KEY, clock=clock, sleep=clock.sleep)
