@@ -69,6 +69,13 @@ class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, now_s - seen.sent_at_s)
 
 
+class Deeper(msgspec.Struct, frozen=True, kw_only=True):
+    """How many messages `look_deeper` recorded, and the offset of the page below; None at the end of the list."""
+
+    found: int
+    next_offset: int | None
+
+
 def seen_from(message: Message, *, address: str, root: int) -> Seen:
     """A listed or pushed message as the ledger keeps it. Not for drafts: `ValueError`."""
     sent_at_s = available_at_s(message, address)
@@ -181,6 +188,24 @@ async def catch_up(
         f"the ledger of caller {caller[:8]}… was lost {TRIES} times while it was compared. It is compared again later; "
         "check that Redis neither evicts keys (maxmemory-policy noeviction) nor fails over again and again."
     )
+
+
+async def look_deeper(
+    api: ListApi, ledger: Ledger, caller: CallerKey, address: str, *, source: Source, offset: int
+) -> Deeper:
+    """Record the news of one page further down the list: of messages from long ago that somebody was added to just now.
+
+    Raises as `catch_up`, and `NoLedger`.
+    """
+    page = await api.list_received(limit=FULL_PAGE, offset=offset)
+    messages = [message for message in page.messages if not message.is_draft]
+    listed = [seen_from(message, address=address, root=0) for message in messages]
+    compared = await ledger.compare(caller, listed)
+    found = await _with_local_roots(ledger, caller, [seen for seen in listed if seen.id in compared.news])
+    if found:
+        await ledger.append(caller, found, source, since=compared.state)
+    ended = len(page.messages) + page.skipped < FULL_PAGE
+    return Deeper(found=len(found), next_offset=None if ended else offset + FULL_PAGE - OVERLAP)
 
 
 class _Walk:

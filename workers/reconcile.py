@@ -1,7 +1,8 @@
 """The sweep: every active caller's list against their ledger, deeper than daemons look, and roots that came late.
 
 It finds what nobody pushed: drafts sent days after newer messages came, and messages lost while no daemon was there. A
-ledger that is gone begins anew.
+ledger that is gone begins anew. Besides, each sweep looks at one more page further down, until it was through the whole
+list: somebody may be added to a message from long ago, and be told of it by an event that got lost.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Sequence
 
 from fmsg.errors import CredentialMissing, FmsgError, Forbidden, HostFailed, HostUnreachable, Throttled, Unauthorized
 from ledger.arrival import Arrival, CallerKey, LedgerState
-from ledger.catch_up import CaughtUp, ListApi, catch_up
-from ledger.port import Activations, Fleet, Ledger, LedgerError, NoLedger
+from ledger.catch_up import FULL_PAGE, OVERLAP, CaughtUp, ListApi, catch_up, look_deeper
+from ledger.port import Activations, Documents, Fleet, Ledger, LedgerError, NoLedger, StaleEpoch
 from ledger.roots import ThreadApi, resolve_roots
 from telemetry.metrics import JOBS, LOST_EVENT_DELAY, LOST_EVENTS, RECONCILES
 from workers.callers import Callers
@@ -21,6 +22,12 @@ from workers.queue import TryLater
 from workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
+
+DEEPER, PLACE = "sweep", "deeper"
+"""Kind and name of the document that says how far down a caller's list the sweeps are."""
+
+DEEPER_TTL_S = 7 * 86_400.0
+"""After so long without a sweep they begin below the newest pages again."""
 
 LATE_ROOTS = 200
 """Newest entries of a ledger that are looked through for roots still unknown: older ones nobody waits for any more."""
@@ -40,6 +47,7 @@ class Reconciler:
         ledger: Ledger,
         activations: Activations,
         fleet: Fleet,
+        documents: Documents,
         callers: Callers,
         *,
         settings: WorkerSettings,
@@ -47,6 +55,7 @@ class Reconciler:
         self._ledger = ledger
         self._activations = activations
         self._fleet = fleet
+        self._documents = documents
         self._callers = callers
         self._settings = settings
 
@@ -81,6 +90,8 @@ class Reconciler:
         try:
             caught = await self._compare(standing.api, caller, standing.address)
             await self._late_roots(standing.api, caller, caught.state)
+            if not caught.began and caught.pages >= self._settings.sweep_pages:
+                await self._look_deeper(standing.api, caller, standing.address)
         except (Unauthorized, CredentialMissing, Forbidden):
             return "refused"
         except FmsgError as error:
@@ -103,6 +114,19 @@ class Reconciler:
         if caught.new:
             await self._count_losses(caller, caught)
         return caught
+
+    async def _look_deeper(self, api: ListApi, caller: CallerKey, address: str) -> None:
+        kept = await self._documents.load(caller, DEEPER, PLACE)
+        top = self._settings.sweep_pages * FULL_PAGE - OVERLAP
+        offset = max(int(kept.data or b"0"), top)
+        try:
+            deeper = await look_deeper(api, self._ledger, caller, address, source="reconcile", offset=offset)
+        except (NoLedger, StaleEpoch):
+            return
+        if deeper.found:
+            RECONCILES.labels("found_deep").inc()
+        data = str(deeper.next_offset or top).encode()
+        await self._documents.store(caller, DEEPER, PLACE, data, expected=kept.version, ttl_s=DEEPER_TTL_S)
 
     async def _count_losses(self, caller: CallerKey, caught: CaughtUp) -> None:
         """Count what came while the socket looked healthy and was not pushed. Hosts do not push reactions as such."""

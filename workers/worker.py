@@ -64,7 +64,7 @@ def make_jobs(
 ) -> tuple[Job, ...]:
     """All jobs there are. ``sweep`` asks ``queue`` for the ``reconcile`` of every batch of callers."""
     callers = Callers(store.activations, http, clock=clock)
-    reconciler = Reconciler(store.ledger, store.activations, store.fleet, callers, settings=settings)
+    reconciler = Reconciler(store.ledger, store.activations, store.fleet, store.documents, callers, settings=settings)
     chores = ChoreHands(store.chores, callers, settings=settings, clock=clock, rng=rng)
     retention = Retention(store.activations, store.fleet, abandoned_after_s=settings.abandoned_after_s, clock=clock)
 

@@ -48,7 +48,9 @@ def host(callers: FakeCallers) -> FakeHost:
 
 @pytest.fixture
 def reconciler(store: MemoryStore, callers: FakeCallers) -> Reconciler:
-    return Reconciler(store.ledger, store.activations, store.fleet, callers, settings=WorkerSettings(concurrency=1))
+    return Reconciler(
+        store.ledger, store.activations, store.fleet, store.documents, callers, settings=WorkerSettings(concurrency=1)
+    )
 
 
 async def ids(store: MemoryStore) -> list[int]:
@@ -75,6 +77,35 @@ async def test_a_draft_sent_late_is_found_below_newer_messages(
     host.send(1, time_s=1001.0)
     await reconciler.run([ANN])
     assert (await ids(store))[-1] == 1
+
+
+async def test_a_message_from_long_ago_that_somebody_is_added_to_is_found_in_the_end(
+    reconciler: Reconciler, store: MemoryStore, host: FakeHost
+) -> None:
+    """Below all that one sweep compares; the event was lost, and nothing else will ever tell of it."""
+    for id_ in range(2, 702):
+        host.put(id_, time_s=1.0)
+    await reconciler.run([ANN])
+    host.put(1, to=(SENDER,), time_s=1.0, added_s=1001.0)
+    sweeps = 0
+    while 1 not in await ids(store):
+        await reconciler.run([ANN])
+        sweeps += 1
+        assert sweeps <= 6
+    assert sweeps > 1
+    for _ in range(8):
+        await reconciler.run([ANN])
+    assert (await ids(store)).count(1) == 1
+
+
+async def test_a_short_list_is_not_looked_at_further_down(reconciler: Reconciler, host: FakeHost) -> None:
+    for id_ in range(1, 120):
+        host.put(id_, time_s=1.0)
+    for _ in range(2):
+        await reconciler.run([ANN])
+    before = host.asked["list_received"]
+    await reconciler.run([ANN])
+    assert host.asked["list_received"] == before + 2
 
 
 async def test_who_left_no_token_is_passed_over(reconciler: Reconciler, store: MemoryStore) -> None:
@@ -118,7 +149,7 @@ async def test_a_store_in_trouble_means_later(callers: FakeCallers, store: Memor
         async def state(self, caller: CallerKey) -> None:
             raise LedgerUnavailable("away")
 
-    reconciler = Reconciler(Away(), store.activations, store.fleet, callers, settings=WorkerSettings())
+    reconciler = Reconciler(Away(), store.activations, store.fleet, store.documents, callers, settings=WorkerSettings())
     with pytest.raises(TryLater, match="away"):
         await reconciler.run([ANN])
 
@@ -157,7 +188,9 @@ class TestLateRoots:
                 await self.forget(caller)
                 return await super().read_back(caller, before_n, limit)
 
-        reconciler = Reconciler(Losing(), store.activations, store.fleet, callers, settings=WorkerSettings())
+        reconciler = Reconciler(
+            Losing(), store.activations, store.fleet, store.documents, callers, settings=WorkerSettings()
+        )
         assert await reconciler.run([ANN]) == "done"
 
 
