@@ -167,7 +167,9 @@ class Crowd:
             waiter.client.close()
         self.waiters.clear()
         until_s = time.monotonic() + LEAVE_WITHIN_S
-        while time.monotonic() < until_s and (await self._target.held() or 0) > self._before:
+        while time.monotonic() < until_s:
+            if (await self._target.held() or 0) <= self._before:
+                return
             await asyncio.sleep(LOOK_S)
 
 

@@ -27,7 +27,7 @@ AWAY_S = (0.5, 10.0)
 LOOKS = 60
 """Looks at memory and descriptors, evenly over the time."""
 
-MAIL_SHARE = 0.01
+MAIL_SHARE = 0.002
 """Of the callers that get a message in each tenth of a second."""
 
 
@@ -90,8 +90,9 @@ async def _churn(
     await asyncio.sleep(rng.uniform(0.0, min(AWAY_S[1], until_s - time.monotonic())))
     position: str | None = None
     while time.monotonic() < until_s:
-        client = await connect(target.mcp_url, person.api_key)
+        client: BenchClient | None = None
         try:
+            client = await connect(target.mcp_url, person.api_key)
             while time.monotonic() < until_s:
                 length_s = min(rng.uniform(*CHURN_S), max(1.0, until_s - time.monotonic()))
                 arguments: dict[str, Any] = {"timeout_seconds": round(length_s), "settle_seconds": 0}
@@ -108,20 +109,20 @@ async def _churn(
                 position = answer.content["after_id"]
                 counts.timeouts += answer.content["status"] == "timeout"
                 counts.messages += answer.content["status"] == "message"
-        except CallFailed as failed:
+        except (CallFailed, OSError) as failed:
             counts.failed += 1
             if len(scene.failures) < 20:
                 scene.failures.append(str(failed))
         finally:
-            client.close()
+            if client is not None:
+                client.close()
         await asyncio.sleep(max(0.0, min(rng.uniform(*AWAY_S), until_s - time.monotonic())))
 
 
 async def _cut(client: BenchClient, arguments: dict[str, Any], after_s: float) -> None:
     call = client.call("wait_for_message", arguments)
+    call.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     await asyncio.wait([call], timeout=after_s)
-    if call.done():
-        call.exception()
     client.close()
 
 
