@@ -7,7 +7,7 @@ import itertools
 import math
 import random
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -28,6 +28,9 @@ POSTERS = tuple(f"@poster{number}@{DOMAIN}" for number in range(4))
 """Senders with an address of their own here: only they can make drafts, add people and react."""
 THREADS_KEPT = 12
 """Messages per address that later ones may reply to: so many threads are interleaved."""
+NEWEST = 60
+"""People are added to messages no further down their list: a lost event of an older one is found by the workers' sweeps,
+which take longer than a run."""
 BURST = 150
 """More than a result takes and than a page of the host's list shows."""
 INSIST_S = 0.3
@@ -99,6 +102,7 @@ class Mail:
             self._by_front: mix.by_front,
         }
         self._threads: dict[str, list[int]] = {address: [] for address in addresses}
+        self._newest: dict[str, deque[int]] = {address: deque([0], maxlen=NEWEST) for address in addresses}
         self._posted: list[tuple[str, int]] = []
         self._apis: dict[str, WebApi] = {}
         self._draft_waits_s = mix.draft_waits_s
@@ -145,6 +149,7 @@ class Mail:
         return self._rng.choice(thread) if thread and self._rng.random() < 0.6 else None
 
     def _remember(self, address: str, message_id: int) -> None:
+        self._newest[address].append(message_id)
         thread = self._threads[address]
         thread.append(message_id)
         if len(thread) > THREADS_KEPT:
@@ -228,8 +233,10 @@ class Mail:
     async def _add_to(self) -> None:
         if not self._posted:
             return
-        poster, message_id = self._rng.choice(self._posted[-500:])
         address = self._address()
+        poster, message_id = self._rng.choice(self._posted[-500:])
+        if message_id < self._newest[address][0]:
+            return
         await self._apis[poster].add_recipients(message_id, [address])
         self._arrived("add_to")
 
