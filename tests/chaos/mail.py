@@ -29,8 +29,8 @@ POSTERS = tuple(f"@poster{number}@{DOMAIN}" for number in range(4))
 THREADS_KEPT = 12
 """Messages per address that later ones may reply to: so many threads are interleaved."""
 NEWEST = 60
-"""People are added to messages no further down their list: a lost event of an older one is found by the workers' sweeps,
-which take longer than a run."""
+"""People are added to messages no further down their list: a lost event of an older one is found by sweeps of the
+workers, which take longer than a run."""
 BURST = 150
 """More than a result takes and than a page of the host's list shows."""
 INSIST_S = 0.3
