@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from ledger.topology import BadRedisUrl, connect, parse_url
 from mcp_front.gate import BindRefused, HostGate, OriginGate, is_loopback
 from mcp_front.sources import parse_networks
 from ops.doctor_findings import HIDDEN, Finding, Level
+from ops.open_files import limits_now
 from ops.settings import SettingError, Settings, load, unknown, variables
 from ops.tracing import NoTraces, wanted
 from workers.arq_queue import QueueNeedsOneNode
@@ -112,7 +112,7 @@ def _needed(settings: Settings, role: str) -> Iterator[Finding]:
 
 
 def _named(role: str) -> str:
-    return "`fmsg-mcpd stdio`" if role == "stdio" else "a fleet" if role == "fleet" else f"a {role}"
+    return f"`fmsg-mcpd {role}`" if role in ("stdio", "up") else f"a {role}"
 
 
 def _understood(settings: Settings) -> Iterator[Finding]:
@@ -174,17 +174,21 @@ def _files(settings: Settings) -> Iterator[Finding]:
 
 
 def check_files(settings: Settings, *, role: str, limits: tuple[int, int] | None = None) -> Finding:
-    """Whether the process may open as many files as its settings let it hold callers. ``limits``: soft and hard."""
+    """Whether the process may open as many files as its settings let it hold callers.
+
+    ``limits``: soft and hard. The parts of a fleet raise the soft one themselves.
+    """
     wanted, what = _wanted_files(settings, role)
     tried = f"compare the limit of open files with {what}"
-    limits = limits or _file_limits()
+    limits = limits or limits_now()
     if limits is None:
         return Finding(check="file limit", level="skipped", tried=tried, came="this system has no such limit")
     soft, hard = limits
-    shown = f"{_count(soft)} may be open (at most {_count(hard)}), {wanted} are wanted"
-    if soft >= wanted:
+    most = hard if role in SERVING | FEEDING else soft
+    shown = f"{_count(most)} may be open, {wanted} are wanted"
+    if most < 0 or most >= wanted:
         return Finding(check="file limit", level="ok", tried=tried, came=shown)
-    do = "Set LimitNOFILE=65536 in the systemd unit (or `ulimit -n 65536`)"
+    do = "Set LimitNOFILE=65536 in the systemd unit (or `ulimit -Hn 65536` as root)"
     do += ", or lower FMSG_MCP_MAX_WAITS." if role in SERVING else "."
     return Finding(check="file limit", level="warning", tried=tried, came=shown, do=do)
 
@@ -202,14 +206,6 @@ def _wanted_files(settings: Settings, role: str) -> tuple[int, str]:
     if role == "daemon":
         return feeding
     return waiting if role == "front" else (STDIO_FILES, "what a small process needs")
-
-
-def _file_limits() -> tuple[int, int] | None:
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    return resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
 def _count(limit: int) -> str:

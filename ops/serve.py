@@ -37,7 +37,7 @@ def run_role(role: str, serve: Serve, *, own_signals: bool = True) -> int:
         log.warning(sentence, extra={"action": "unknown_setting"})
     return_status = 0
     try:
-        _run(role, settings, serve, own_signals=own_signals)
+        _run(settings, serve, own_signals=own_signals)
     except* (SettingError, LedgerUnavailable, ValueError, OSError) as group:
         for leaf in _leaves(group):
             if isinstance(leaf, ValueError) and type(leaf) is ValueError:
@@ -57,11 +57,11 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield leaf
 
 
-def _run(role: str, settings: Settings, serve: Serve, *, own_signals: bool) -> None:
+def _run(settings: Settings, serve: Serve, *, own_signals: bool) -> None:
     async def main() -> None:
         stop = asyncio.Event()
         if own_signals:
-            _stop_on_signals(stop, role)
+            _stop_on_signals(stop)
         await serve(settings, stop)
         log.info("stopped", extra={"action": "stopped"})
 
@@ -75,13 +75,15 @@ def _run(role: str, settings: Settings, serve: Serve, *, own_signals: bool) -> N
         runner.run(main())
 
 
-def _stop_on_signals(stop: asyncio.Event, role: str) -> None:
+def _stop_on_signals(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
 
     def on_signal(signum: int) -> None:
         if stop.is_set():
             os._exit(128 + signum)
-        log.info("stopping; once more ends it at once", extra={"action": "stopping", "part": role, "signal": signum})
+        log.info(
+            "stopping; once more ends it at once", extra={"action": "stopping", "signal": signal.Signals(signum).name}
+        )
         stop.set()
 
     for signum in (signal.SIGINT, signal.SIGTERM):
@@ -98,8 +100,10 @@ def daemon() -> int:
         from daemon.daemon import Daemon
         from ops import parts
         from ops.attended import attended
+        from ops.open_files import raise_limit
         from ops.processes import announce
 
+        raise_limit()
         async with parts.host_http(settings) as http, parts.redis_store(settings) as store:
             running = Daemon(
                 store,

@@ -83,8 +83,9 @@ def _daemons(picture: Picture) -> Iterator[Problem]:
         ):
             yield Problem(
                 level="warning",
-                what=f"daemon {process.name} runs, but its heart does not beat",
-                do="Look at its log: it hangs, or it has trouble with Redis. Its callers went to others.",
+                what=f"daemon {process.name} ran a moment ago, and its heart does not beat",
+                do="If it was killed, start it again. If it still runs, it hangs or has trouble with Redis: look at "
+                "its log. Its callers went to others.",
             )
     for daemon in picture.daemons:
         if daemon.draining and daemon.feeds:

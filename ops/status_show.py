@@ -93,6 +93,7 @@ def _fronts(picture: Picture) -> Section:
 
 def _others(picture: Picture) -> Section:
     others = [process for process in picture.processes if process.role not in ("front", "up", "daemon")]
+    none = "none of their own: `fmsg-mcpd up` does the jobs" if picture.of_role("up") else "none"
     return Section(
         title="WORKERS",
         headers=("name", "loop lag", "up", "version", "metrics", ""),
@@ -107,7 +108,7 @@ def _others(picture: Picture) -> Section:
             )
             for process in others
         ),
-        sentence="none",
+        sentence=none,
     )
 
 

@@ -42,7 +42,7 @@ DAEMONS = (process("daemon", "box-1"), process("daemon", "box-2"))
         (
             picture(processes=(*DAEMONS, process("daemon", "box-9"), FRONT, WORKER)),
             "warning",
-            "daemon box-9 runs, but its heart does not beat",
+            "daemon box-9 ran a moment ago, and its heart does not beat",
         ),
         (picture(processes=(*DAEMONS, WORKER)), "bad", "no front"),
         (picture(processes=(*DAEMONS, process("front", draining=1.0), WORKER)), "bad", "no front"),

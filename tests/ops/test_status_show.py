@@ -76,3 +76,9 @@ def test_json_has_it_all() -> None:
 )
 def test_lengths_of_time(seconds: float, shown: str) -> None:
     assert span(seconds) == shown
+
+
+def test_whoever_runs_everything_in_one_is_told_that_no_worker_is_missing() -> None:
+    shown = plain(picture(processes=(process("up"),)))
+    assert "WORKERS  none of their own: `fmsg-mcpd up` does the jobs" in shown
+    assert "WORKERS  none" in plain(picture(processes=(process("front"),)))
