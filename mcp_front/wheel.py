@@ -27,12 +27,13 @@ class Entry(Protocol):
 class Wheel:
     """Entries by the delay they wait for. All entries of one delay fall due in the order they came."""
 
-    def __init__(self, *, now: Callable[[], float], call_at: Callable[..., asyncio.TimerHandle]) -> None:
+    def __init__(self, *, now: Callable[[], float], call_at: Callable[..., asyncio.Handle]) -> None:
         """``now`` and ``call_at`` are an event loop's ``time`` and ``call_at``."""
         self._now = now
         self._call_at = call_at
         self._lists: dict[float, OrderedDict[Entry, float]] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_s = 0.0
 
     def __len__(self) -> int:
         return sum(map(len, self._lists.values()))
@@ -44,7 +45,7 @@ class Wheel:
             entries = self._lists[delay_s] = OrderedDict()
         entries[entry] = due_s = self._now() + delay_s
         entries.move_to_end(entry)
-        if self._timer is None or due_s < self._timer.when():
+        if self._timer is None or due_s < self._timer_s:
             self._arm(due_s)
 
     def forget(self, entry: Entry, delay_s: float) -> None:
@@ -56,7 +57,9 @@ class Wheel:
     def _arm(self, due_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        # uvloop gives a handle that knows no time for what is overdue already.
         self._timer = self._call_at(due_s, self._turn)
+        self._timer_s = due_s
 
     def _turn(self) -> None:
         self._timer = None

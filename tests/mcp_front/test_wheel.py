@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import uvloop
 
 from mcp_front.wheel import AT_ONCE, SLACK_S, Wheel
 
@@ -44,13 +45,12 @@ class Clock:
 
 
 class Handle:
+    """Knows no time, like uvloop's handle for what is overdue already."""
+
     def __init__(self, due_s: float, callback: Callable[[], None]) -> None:
         self.due_s = due_s
         self.callback = callback
         self.over = False
-
-    def when(self) -> float:
-        return self.due_s
 
     def cancel(self) -> None:
         self.over = True
@@ -176,3 +176,24 @@ async def test_it_runs_on_a_real_loop() -> None:
     wheel = Wheel(now=loop.time, call_at=loop.call_at)
     wheel.add(Bell([], "bell", rung.set), 0.0)
     await asyncio.wait_for(rung.wait(), 5.0)
+
+
+async def test_more_can_be_added_while_some_are_overdue_on_uvloop() -> None:
+    def run() -> list[str]:
+        async def main() -> list[str]:
+            loop = asyncio.get_running_loop()
+            wheel = Wheel(now=loop.time, call_at=loop.call_at)
+            rung: list[str] = []
+            for number in range(AT_ONCE + 1):
+                wheel.add(Bell(rung, str(number)), 0.0)
+            wheel.add(Bell(rung, "last", lambda: wheel.add(Bell(rung, "later"), 0.0)), 0.0)
+            async with asyncio.timeout(10):
+                while "later" not in rung:
+                    wheel.add(Bell(rung, "more"), 1_000.0)
+                    await asyncio.sleep(0)
+            return rung
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(main())
+
+    assert len(await asyncio.to_thread(run)) == AT_ONCE + 3
