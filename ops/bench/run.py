@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import aiohttp
 import msgspec
 
 from ops.bench.client import CallFailed
@@ -116,7 +117,12 @@ async def play(options: Options, *, say: Callable[[str], None] | None = None) ->
         for name in SCENARIOS:
             if name in wanted:
                 scene_s = time.monotonic()
-                scenes.append(await _played(name, size, shared))
+                try:
+                    scenes.append(await _played(name, size, shared))
+                except (CallFailed, ChildFailed, OSError, aiohttp.ClientError) as error:
+                    # The others may still be worth knowing: they take minutes.
+                    failed = f"{type(error).__name__}: {error}"
+                    scenes.append(Scene(name=name, title=name, how="It did not come to an end.", failures=[failed]))
                 say(f"{name}: {time.monotonic() - scene_s:.0f} s")
     at = None if options.url is None else urlsplit(options.url)
     return Run(
