@@ -249,7 +249,8 @@ def _judge(case: Case, agents: list[Agent]) -> None:
         hopeless = {op.id for op in case.ops if op.late_s > 100.0} if forgetful else set()
         lost = [id_ for id_ in first.expected() if id_ not in received and id_ not in hopeless]
         # One id can name two positions: of an agent that was handed it before its store failed, and of another, after.
-        ambiguous = forgetful and len(agents) > 1 and not first.spec.subscription
+        # And a subscription that went with the store begins where the first consumer says that comes back to it.
+        ambiguous = forgetful and len(agents) > 1 and (not first.spec.subscription or len(group) > 1)
         if lost and not ambiguous:
             raise Broken(f"{name}: lost {lost}; received {list(received)}")
         twice = [id_ for id_, count in unmarked.items() if count > 1]
