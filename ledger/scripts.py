@@ -196,8 +196,7 @@ def _unavailable(operation: str, error: Exception) -> LedgerUnavailable:
     kind = type(error).__name__
     REDIS_ERRORS.labels(kind).inc()
     return LedgerUnavailable(
-        f"Redis: {operation} failed ({kind}: {error}). Waits go on by polling the host; "
-        "check that the server runs and that FMSG_REDIS_URL names it."
+        f"Redis: {operation} failed ({kind}: {error}). Check that the server runs and that FMSG_REDIS_URL names it."
     )
 
 

@@ -55,19 +55,30 @@ def raise_file_limit(wanted: int) -> int:
 
 
 def bind(settings: FrontSettings) -> list[socket.socket]:
-    """Listening sockets for the configured address; ``port`` 0 takes a free one. Raises `OSError`."""
+    """Listening sockets for the configured address; ``port`` 0 takes a free one. Raises `OSError` that names it."""
     http = settings.http
-    found = socket.getaddrinfo(http.host, http.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        return [_bound(http.host, http.port, http.backlog)]
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{http.host} port {http.port} cannot be bound: {error.strerror}. Choose others with --host and --port "
+            "(FMSG_MCP_HOST, FMSG_MCP_PORT), or end what has them.",
+        ) from None
+
+
+def _bound(host: str, port: int, backlog: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = found[0]
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-        listening.listen(http.backlog)
+        listening.listen(backlog)
     except OSError:
         listening.close()
         raise
-    return [listening]
+    return listening
 
 
 def prepare(sockets: Sequence[socket.socket], settings: FrontSettings) -> None:

@@ -62,14 +62,17 @@ async def attended(
     role: str,
     side_port: int | None,
     readiness: Readiness | None = None,
+    own_redis: bool = False,
 ) -> AsyncIterator[int | None]:
     """Look at the Redis server once, then serve the side port and be listed while the context is open.
 
-    Gives the bound side port. Raises `LedgerUnavailable` where Redis cannot be used.
+    ``own_redis``: this process has started it as it should be, so there is nobody to give advice to. Gives the bound
+    side port. Raises `LedgerUnavailable` where Redis cannot be used.
     """
     readiness = readiness or Readiness(store, stop)
     await store.ping()
-    await advise(store)
+    if not own_redis:
+        await advise(store)
 
     async with (
         health.serving(

@@ -24,6 +24,12 @@ Without the first two it starts all the same and lists its tools; each call then
 Cleartext http:// is allowed to loopback only, or with FMSG_ALLOW_INSECURE_HTTP=1.
 `fmsg-mcpd doctor` checks all of it and tells what to do."""
 
+SANDBOX_HELP = """\
+Run one or more fmsg hosts that federate with each other, in one process. They stand in for the real thing in tests;
+they are no place for mail. Prints one line of JSON per host, with the keys asked for:
+  fmsg-mcpd sandbox --domain a.test --address @ann@a.test --address @ben@a.test
+Its "url" is an FMSG_API_URL. A GET of its "control" URL lists what a test can do to the host."""
+
 DOCTOR_HELP = """\
 Try everything that has to work, one line each: what was tried, what came, what to do. Sends no message.
 
@@ -79,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
         _front,
     )
     _add_bind(front)
+    front.add_argument("--workers", type=int, help="front processes on the one port (FMSG_MCP_WORKERS, default 1)")
     front.add_argument("--fd", type=int, help=argparse.SUPPRESS)
 
     _add(
@@ -112,13 +119,17 @@ def parser() -> argparse.ArgumentParser:
         commands,
         "sandbox",
         "run fmsg hosts for trying and testing",
-        "Run one or more fmsg hosts that federate with each other, in one process. They stand in for the real thing in "
-        "tests; they are no place for mail. Prints one line of JSON per host.",
+        SANDBOX_HELP,
         _sandbox,
     )
-    sandbox.add_argument("--domain", action="append", dest="domains", metavar="DOMAIN", help="a host; may be repeated")
     sandbox.add_argument(
-        "--port", type=int, default=0, help="port of the first host, the next ones follow; 0: free ones"
+        "--domain", action="append", default=[], metavar="DOMAIN", help="a host; may be repeated (default: here.test)"
+    )
+    sandbox.add_argument(
+        "--address", action="append", default=[], metavar="@USER@DOMAIN", help="print an API key of it; may be repeated"
+    )
+    sandbox.add_argument(
+        "--port", type=_port, default=0, help="port of the first host, the next ones follow; 0: free ones"
     )
     sandbox.add_argument(
         "--bind", default="127.0.0.1", metavar="ADDRESS", help="address to bind (default: %(default)s)"
@@ -140,8 +151,8 @@ def parser() -> argparse.ArgumentParser:
         commands,
         "keygen",
         "make a key for FMSG_SEAL_KEY",
-        "Print a new random key for FMSG_SEAL_KEY. To rotate: put the new one in front, separated by a comma, and "
-        "remove the old one a day later.",
+        "Print a new random key for FMSG_SEAL_KEY. To rotate: add it at the end, separated by a comma, and restart all "
+        "processes;\nput it in front, and restart them; two days later remove the old one.",
         _keygen,
     )
     doctor = _add(
@@ -263,8 +274,15 @@ def _add(
 
 def _add_bind(command: argparse.ArgumentParser) -> None:
     command.add_argument("--host", help="address to bind (FMSG_MCP_HOST, default 127.0.0.1)")
-    command.add_argument("--port", type=int, help="port to bind, 0 for a free one (FMSG_MCP_PORT, default 3000)")
-    command.add_argument("--workers", type=int, help="front processes on the one port (FMSG_MCP_WORKERS, default 1)")
+    command.add_argument("--port", type=_port, help="port to bind, 0 for a free one (FMSG_MCP_PORT, default 3000)")
+
+
+def _port(text: str) -> int:
+    from ops.settings import MAX_PORT
+
+    if text.isascii() and text.isdigit() and int(text) <= MAX_PORT:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no port; give a number from 0 to {MAX_PORT}")
 
 
 def _stdio(_options: argparse.Namespace) -> int:
@@ -294,14 +312,18 @@ def _worker(_options: argparse.Namespace) -> int:
 def _up(options: argparse.Namespace) -> int:
     from ops.up import up
 
-    return up(host=options.host, port=options.port, workers=options.workers, data_dir=options.data_dir)
+    return up(host=options.host, port=options.port, data_dir=options.data_dir)
 
 
 def _sandbox(options: argparse.Namespace) -> int:
     from ops.sandboxed import sandbox
 
     return sandbox(
-        options.domains or ["here.test"], port=options.port, bind=options.bind, sqlite_dir=options.sqlite_dir
+        options.domain or ["here.test"],
+        addresses=options.address,
+        port=options.port,
+        bind=options.bind,
+        sqlite_dir=options.sqlite_dir,
     )
 
 

@@ -79,7 +79,11 @@ async def serving(host: str, port: int | None, *, role: str, version: str, ready
         else:
             await runner.setup()
             site = web.TCPSite(runner, host, port)
-            await site.start()
+            try:
+                await site.start()
+            except OSError as error:
+                where = f"{host} port {port} (FMSG_METRICS_HOST, FMSG_METRICS_PORT)"
+                raise OSError(error.errno, f"{where} cannot be bound: {error.strerror}") from None
             bound: tuple[str, int] = runner.addresses[0]
             yield bound[1]
     finally:

@@ -50,6 +50,7 @@ class Child:
         with log.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",  # else a directory `ops` where the user happens to be would be run
                 "-m",
                 "ops.cli",
                 *arguments,

@@ -69,6 +69,7 @@ async def _keep_replica(number: int, listening: socket.socket, metrics_dir: Path
     while not stop.is_set():
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # else a directory `ops` where the user happens to be would be run
             "-m",
             "ops.cli",
             "front",

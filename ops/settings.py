@@ -20,13 +20,18 @@ class SettingError(Exception):
     """A variable is missing or cannot be used. The text names it, the reason and the next step."""
 
 
+MAX_PORT = 65_535
+"""The largest there is (RFC 9293); beyond it operating systems fail, or take another port than was said."""
+
+
 class Variable(msgspec.Struct, frozen=True):
-    """How one setting comes in: the variable's name, what it means, who reads it, and whether it is a secret."""
+    """How one setting comes in: its name, what it means, who reads it, whether it is a secret, how large it may be."""
 
     name: str
     meaning: str
     roles: tuple[Role, ...] = ()
     secret: bool = False
+    most: int | None = None
 
 
 _SERVING: tuple[Role, ...] = ("front", "up")
@@ -60,7 +65,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
 
     host: Annotated[str, Variable("FMSG_MCP_HOST", "Address the front binds.", _SERVING)] = "127.0.0.1"
-    port: Annotated[int, Variable("FMSG_MCP_PORT", "Port the front binds; 0 takes a free one.", _SERVING)] = 3000
+    port: Annotated[
+        int, Variable("FMSG_MCP_PORT", "Port the front binds; 0 takes a free one.", _SERVING, most=MAX_PORT)
+    ] = 3000
     workers: Annotated[int, Variable("FMSG_MCP_WORKERS", "Front processes on the one port.", _SERVING)] = 1
     allowed_hosts: Annotated[
         tuple[str, ...],
@@ -234,6 +241,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "FMSG_METRICS_PORT",
             "Port of /metrics, /healthz and /readyz of the process; 0 takes a free one, empty means none.",
             (*_FLEET, "up"),
+            most=MAX_PORT,
         ),
     ] = None
 
@@ -318,6 +326,8 @@ def _number(variable: Variable, text: str, *, whole: bool) -> float:
         raise SettingError(
             f"{variable.name}: {text!r} is not a {'whole ' if whole else ''}number. Give it in plain digits."
         ) from None
+    if variable.most is not None and not 0 <= number <= variable.most:
+        raise SettingError(f"{variable.name}: {text!r} is out of range. Give a number from 0 to {variable.most}.")
     if not 0 <= number < 1e15:
         raise SettingError(f"{variable.name}: {text!r} is out of range. Give a number from 0 up.")
     return number

@@ -15,8 +15,9 @@ import msgspec
 
 from daemon.daemon import Daemon
 from ledger.embedded import EmbeddedRedis, NoServer
-from ledger.seal import SealKeys
+from mcp_front.gate import HostGate, OriginGate
 from mcp_front.serve import serve_http
+from mcp_front.settings import FrontSettings
 from ops import parts, tracing
 from ops.attended import Readiness, attended
 from ops.processes import announce
@@ -27,44 +28,52 @@ from workers.worker import run_worker
 log = logging.getLogger(__name__)
 
 
-def up(*, host: str | None, port: int | None, workers: int | None, data_dir: str | None) -> int:
+def up(*, host: str | None, port: int | None, data_dir: str | None) -> int:
     """Run everything until a signal comes."""
 
     directory = None if data_dir is None else Path(data_dir).expanduser().resolve()
 
     async def serve(settings: Settings, stop: asyncio.Event) -> None:
-        if (settings.workers if workers is None else workers) > 1:
+        if settings.workers > 1:
             raise SettingError(
                 "FMSG_MCP_WORKERS: `up` is one process. For more run `fmsg-mcpd front --workers N` and "
                 "`fmsg-mcpd daemon` on one FMSG_REDIS_URL."
             )
+        if directory is not None and settings.redis_url is not None:
+            raise SettingError(
+                "--data-dir is where a Redis of `up` itself keeps its data, and FMSG_REDIS_URL names another Redis. "
+                "Leave one of them out."
+            )
+        # Before a server is started: what is wrong with the settings is wrong all the same.
+        front_settings = parts.front_settings(settings, host=host, port=port)
+        HostGate(front_settings.http.host, front_settings.http.allowed_hosts)
+        OriginGate(front_settings.http.allowed_origins)
+        parts.host_http(settings)
         async with contextlib.AsyncExitStack() as stack:
+            own_redis = settings.redis_url is None
             settings = await _with_redis(settings, directory, stack)
-            await _serve(settings, host=host, port=port, stop=stop)
+            await _serve(settings, front_settings, own_redis=own_redis, stop=stop)
 
     return run_role("up", serve)
 
 
 async def _with_redis(settings: Settings, directory: Path | None, stack: contextlib.AsyncExitStack) -> Settings:
     """The settings with what `up` makes itself: a Redis server and a seal key."""
-    if settings.seal_key is None:
-        # What was sealed under the key of an earlier run is asked for anew by the callers' next requests.
-        settings = msgspec.structs.replace(settings, seal_key=SealKeys.generate())
+    settings = parts.with_seal_key(settings)
     if settings.redis_url is not None:
         return settings
     try:
         server = await stack.enter_async_context(EmbeddedRedis(persist=directory is not None, directory=directory))
     except NoServer as error:
-        raise SettingError(str(error)) from None
+        raise SettingError(f"{error} Or set FMSG_REDIS_URL to a Redis that runs.") from None
     log.info(
-        "redis-server started",
+        "redis-server started" if directory else "redis-server started; without --data-dir nothing survives a stop",
         extra={"action": "redis_started", "pid": server.pid, "kept": directory is not None},
     )
     return msgspec.structs.replace(settings, redis_url=server.url)
 
 
-async def _serve(settings: Settings, *, host: str | None, port: int | None, stop: asyncio.Event) -> None:
-    front_settings = parts.front_settings(settings, host=host, port=port)
+async def _serve(settings: Settings, front_settings: FrontSettings, *, own_redis: bool, stop: asyncio.Event) -> None:
     worker_settings = msgspec.structs.replace(parts.worker_settings(settings), queue_url=None)
     rng = random.Random()
     async with parts.host_http(settings) as http, parts.redis_store(settings) as store:
@@ -81,7 +90,13 @@ async def _serve(settings: Settings, *, host: str | None, port: int | None, stop
 
         readiness = Readiness(store, stop)
         async with attended(
-            settings, store, stop, role="up", side_port=settings.metrics_port, readiness=readiness
+            settings,
+            store,
+            stop,
+            role="up",
+            side_port=settings.metrics_port,
+            readiness=readiness,
+            own_redis=own_redis,
         ) as metrics_port:
 
             def started(bound_host: str, bound_port: int) -> None:

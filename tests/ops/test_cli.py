@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from ledger.seal import SealKeys
 from ops.cli import main, parser
+from ops.processes import Child
 
 
 def commands() -> list[str]:
@@ -116,6 +119,98 @@ def test_a_bind_outside_loopback_needs_the_allowed_hosts() -> None:
     assert done.returncode == 2
     assert "FMSG_MCP_ALLOWED_HOSTS" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_settings_are_looked_at_before_a_server_is_started(tmp_path: Path) -> None:
+    """One mistake after the other would else cost a Redis each, and one without Redis would hear of that first."""
+    done = run("up", FMSG_API_URL="nonsense", PATH=os.fspath(tmp_path))
+    assert done.returncode == 2
+    assert "FMSG_API_URL: it begins with" in done.stderr
+    assert "redis" not in done.stderr
+
+
+def test_a_directory_for_a_redis_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    """Whoever gives both would believe that the data is there."""
+    data = os.fspath(tmp_path / "data")
+    done = run("up", "--data-dir", data, FMSG_API_URL="http://127.0.0.1:9", FMSG_REDIS_URL="redis://127.0.0.1:9")
+    assert done.returncode == 2
+    assert "--data-dir" in done.stderr
+    assert "FMSG_REDIS_URL" in done.stderr
+
+
+@pytest.mark.parametrize("port", ["65536", "-1", "http", "١"])
+@pytest.mark.parametrize("command", ["front", "up", "sandbox"])
+def test_what_is_no_port_is_refused(command: str, port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """65536 is not taken for 0."""
+    with pytest.raises(SystemExit) as ended:
+        main([command, f"--port={port}"])
+    assert ended.value.code == 2
+    assert "is no port" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["sandbox", "up"])
+def test_a_port_that_is_taken_is_named(command: str) -> None:
+    """Which of several it was, and how to choose another."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = run(command, "--port", port, FMSG_API_URL="http://127.0.0.1:9")
+    assert done.returncode == 2
+    assert f"127.0.0.1 port {port}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_metrics_port_that_is_taken_is_named() -> None:
+    """It is another variable than the port agents use."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = run("up", "--port", "0", FMSG_API_URL="http://127.0.0.1:9", FMSG_METRICS_PORT=port)
+    assert done.returncode == 2
+    assert f"port {port} (FMSG_METRICS_HOST, FMSG_METRICS_PORT)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--domain", "a.test", "--domain", "A.test"), "given twice"),
+        (("--domain", "a.test", "--address", "@ann@b.test"), "@ann@b.test belongs to none"),
+        (("--address", "ann"), "is not an fmsg address"),
+    ],
+)
+def test_a_sandbox_that_cannot_be_is_a_sentence(arguments: tuple[str, ...], said: str) -> None:
+    """Not a traceback."""
+    done = run("sandbox", *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+async def test_a_sandbox_prints_the_keys_asked_for(tmp_path: Path) -> None:
+    """All that an agent needs to try the server without a host."""
+    child = await Child.start("sandbox", "sandbox", "--address", "@ann@here.test", env={}, log_dir=tmp_path)
+    try:
+        (announced,) = await child.announcement("url")
+    finally:
+        await child.stop()
+    assert announced["domain"] == "here.test"
+    assert announced["keys"]["@ann@here.test"].startswith("fmsgk_")
+
+
+async def test_packages_of_our_names_where_the_user_is_are_not_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many a project has a directory `ops`; commands that start others work there, too."""
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "__init__.py").write_text("raise RuntimeError('not ours')")
+    monkeypatch.chdir(tmp_path)
+    child = await Child.start("sandbox", "sandbox", env={}, log_dir=tmp_path)
+    try:
+        assert await child.announcement("url")
+    finally:
+        await child.stop()
 
 
 def test_cleartext_to_another_machine_is_refused() -> None:

@@ -33,7 +33,7 @@ async def test_a_queue_that_is_away() -> None:
 
 
 def test_what_redis_said_is_taken_out_of_what_we_make_of_it() -> None:
-    text = "Redis: ping failed (ConnectionError: Error 111 (no)). Waits go on by polling the host; check that …"
+    text = "Redis: ping failed (ConnectionError: Error 111 (no)). Check that the server runs …"
     assert brief(LedgerUnavailable(text)) == "ConnectionError: Error 111 (no)"
     assert brief(LedgerUnavailable("another")) == "another"
     assert brief(KeyError()) == "KeyError"

@@ -51,6 +51,8 @@ def test_values_are_parsed_by_type() -> None:
         ("FMSG_MCP_PORT", "eighty"),
         ("FMSG_MCP_PORT", "80.5"),
         ("FMSG_MCP_PORT", "-1"),
+        ("FMSG_MCP_PORT", "65536"),
+        ("FMSG_METRICS_PORT", "70000"),
         ("FMSG_IDLE_MINUTES", "nan"),
         ("FMSG_IDLE_MINUTES", "inf"),
         ("FMSG_ALLOW_INSECURE_HTTP", "maybe"),
