@@ -186,8 +186,14 @@ class Agent:
 
     def _cannot_tell(self, message_id: int, at_s: float) -> bool:
         """A first call that asks the host cannot tell when a message arrived that was long on its way."""
-        delayed = any(op.id == message_id and op.late_s for op in self._world.case.ops)
-        return self.began_with is None and delayed and at_s <= self.settled_s
+        if self.began_with is not None or self.began_s is None:
+            return False
+        ops = [op for op in self._world.case.ops if op.id == message_id]
+        if any(op.late_s for op in ops) and at_s <= self.settled_s:
+            return True
+        # Nor whether an old one became available in the very second in which a ledger began without it.
+        old = any(op.kind in ("send", "add") for op in ops)
+        return old and at_s <= self.began_s + 1.0 + 2 * self._world.case.latency_s
 
 
 def _ids(outcome: WaitOutcome) -> list[int]:
