@@ -109,6 +109,9 @@ async def test_they_are_unready_together_while_redis_is_away(tmp_path: Path) -> 
 async def test_they_take_no_callers_in_before_there_is_a_redis(tmp_path: Path) -> None:
     redis_url = f"redis://127.0.0.1:{free_port()}"
     child = await Child.start("front", "front", env=settings(redis_url), log_dir=tmp_path)
-    with pytest.raises(ChildFailed, match="cannot_start"):
-        await child.announcement("front")
-    assert await child.stop() == 2
+    try:
+        with pytest.raises(ChildFailed, match="cannot_start"):
+            await child.announcement("front")
+        assert await asyncio.wait_for(child.process.wait(), WITHIN_S) == 2
+    finally:
+        await child.stop()
