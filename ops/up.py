@@ -20,6 +20,7 @@ from mcp_front.serve import serve_http
 from mcp_front.settings import FrontSettings
 from ops import parts, tracing
 from ops.attended import Readiness, attended
+from ops.open_files import raise_limit
 from ops.processes import announce
 from ops.serve import mcp_url, run_role
 from ops.settings import SettingError, Settings
@@ -74,6 +75,7 @@ async def _with_redis(settings: Settings, directory: Path | None, stack: context
 
 
 async def _serve(settings: Settings, front_settings: FrontSettings, *, own_redis: bool, stop: asyncio.Event) -> None:
+    raise_limit()
     worker_settings = msgspec.structs.replace(parts.worker_settings(settings), queue_url=None)
     rng = random.Random()
     async with parts.host_http(settings) as http, parts.redis_store(settings) as store:
