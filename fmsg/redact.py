@@ -8,6 +8,7 @@ the length of the text and not with its square, whatever the text.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -19,11 +20,16 @@ _JWT_MIN_SEGMENT = 10
 """The shortest header, ``{"alg":""}``, is 14 characters; shorter things after ``eyJ`` are not a token."""
 
 _FMSG_KEY = re.compile(
-    r"fmsgk(?:_|%5[Ff])"
-    r"(?:[A-Za-z0-9+/=_.~-]++|%[0-9A-Fa-f]{2}|\\/|\\u00[0-9A-Fa-f]{2}|&#x?[0-9A-Fa-f]{1,6};)++"
+    r"fmsgk(?:\\?_|%5[Ff]|\\u005[Ff]|&#95;|&#[Xx]5[Ff];)"
+    r"(?:[A-Za-z0-9+/=_.~-]++|%[0-9A-Fa-f]{2}|\\[+/=_.~-]|\\u00[0-9A-Fa-f]{2}|&#[Xx]?[0-9A-Fa-f]{1,6};)++"
 )
-"""The whole of a key in any spelling a host or a proxy may give it back in: plain (standard base64 with ``+ / =``),
-percent-encoded, JSON-escaped or HTML-escaped. Stopping at ``+`` would leave half a secret."""
+"""The whole of a key in any spelling a host, a proxy or a model may give it back in: plain (standard base64 with
+``+ / =``), percent-encoded, JSON-escaped, HTML-escaped or with Markdown's backslashes. Stopping at ``+`` would leave
+half a secret."""
+
+_UNSEEN = "\u00ad\u034f\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"
+"""Characters without any width: a credential with one of them in it looks whole and is copied whole."""
+_UNSEEN_ONE = re.compile(f"[{_UNSEEN}]")
 
 _PEM_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -65,7 +71,8 @@ def redact(text: str) -> tuple[str, int]:
     """The text with every credential replaced by ``[redacted …]``, and how many were replaced."""
     if not suspicious(text):
         return text, 0
-    spans = _merged(sorted(_found(text), key=lambda span: (span.start, -span.end)))
+    found = [*_found(text), *_found_unseen(text)]
+    spans = _merged(sorted(found, key=lambda span: (span.start, -span.end)))
     if not spans:
         return text, 0
     parts: list[str] = []
@@ -96,7 +103,11 @@ def suspicious(text: str) -> bool:
             if text.endswith(beginnings, 0, position + 1):
                 return True
             position = text.find(hinge, position + 1)
-    return False
+    return _has_unseen(text) and suspicious(_UNSEEN_ONE.sub("", text))
+
+
+def _has_unseen(text: str) -> bool:
+    return not text.isascii() and any(char in text for char in _UNSEEN)
 
 
 def scrub(text: str) -> str:
@@ -120,6 +131,18 @@ def _merged(spans: list[_Span]) -> list[_Span]:
         else:
             merged.append(span)
     return merged
+
+
+def _found_unseen(text: str) -> Iterator[_Span]:
+    """What is found once the characters without width are left out, where it stands in the text with them."""
+    if not _has_unseen(text):
+        return
+    # The n-th of them, counted from 0, stood before the character that is now at its place less n.
+    left_out = [match.start() - n for n, match in enumerate(_UNSEEN_ONE.finditer(text))]
+    for span in _found(_UNSEEN_ONE.sub("", text)):
+        last = span.end - 1
+        start, end = span.start + bisect_right(left_out, span.start), last + bisect_right(left_out, last) + 1
+        yield _Span(start, end, span.label)
 
 
 def _found(text: str) -> Iterator[_Span]:

@@ -222,6 +222,29 @@ def test_hostile_text_takes_time_in_proportion_to_its_length(text: str) -> None:
     assert time.process_time() - started < 3.0
 
 
+UNSEEN = ["\u00ad", "\u200b", "\u200c\u200d", "\u2060", "\ufeff"]
+
+
+@pytest.mark.parametrize("where", [2, 5, 6, 8, 20])
+@pytest.mark.parametrize("unseen", UNSEEN)
+def test_a_key_with_characters_in_it_that_nobody_sees_goes_whole(unseen: str, where: int) -> None:
+    """What is copied off a web page holds them; half a key was left standing behind the first."""
+    text = f"a{unseen}b {KEY[:where]}{unseen}{KEY[where:]}{unseen} c{unseen}"
+    assert suspicious(text)
+    assert redact(text) == (f"a{unseen}b {FMSG}{unseen} c{unseen}", 1)
+
+
+def test_other_credentials_with_unseen_characters_go_too_and_a_joined_word_hides_none() -> None:
+    token = "ghp_" + "a1" * 18
+    assert redact(f"x {token[:3]}\u200b{token[3:]}.") == ("x [redacted GitHub token].", 1)
+    assert redact(f"x\u200b{token}") == ("x\u200b[redacted GitHub token]", 1)
+
+
+@pytest.mark.parametrize("underscore", ["_", "\\_", "%5F", "%5f", "&#95;", "&#x5f;", "&#X5F;", "\\u005f"])
+def test_a_key_goes_however_its_underscore_is_escaped(underscore: str) -> None:
+    assert redact(f"it is {KEY.replace('_', underscore)}.") == (f"it is {FMSG}", 1)
+
+
 def test_a_quoted_value_is_cut_after_it_was_scrubbed() -> None:
     assert quoted("x" * 70 + KEY) == repr("x" * 70 + "[redact...")
     assert quoted("short") == "'short'"
