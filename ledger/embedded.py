@@ -196,7 +196,7 @@ class EmbeddedRedis:
         program = self._program or find_server()
         if self._directory is None:
             self._directory = self._given or Path(tempfile.mkdtemp(prefix="fmsg-redis-"))
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._fixed_port:
             self.port = free_port()
         self._lock_directory(self._directory)
@@ -212,6 +212,9 @@ class EmbeddedRedis:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            # The server needs none of our settings, among them keys; and what it writes is nobody else's to read.
+            env={name: value for name, value in os.environ.items() if not name.startswith("FMSG_")},
+            umask=0o077,
         )
 
     def _lock_directory(self, directory: Path) -> None:

@@ -160,3 +160,33 @@ def test_it_dies_with_its_parent_even_a_killed_one() -> None:
 
 def test_a_free_port_can_be_limited() -> None:
     assert 0 < free_port(below=60_000) < 60_000
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_server_is_told_none_of_our_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FMSG_SEAL_KEY", "secret")
+    monkeypatch.setenv("FMSG_API_KEY", "secret")
+    told = tmp_path / "told"
+    program = tmp_path / "redis-server"
+    program.write_text(f"#!/bin/sh\nenv > {told}\nexit 1\n")
+    program.chmod(0o700)
+    server = EmbeddedRedis(program=program, directory=tmp_path / "data")
+    with pytest.raises(NoServer, match="it ended at once"):
+        server.start()
+    server.close()
+    assert "PATH=" in told.read_text()
+    assert "FMSG_" not in told.read_text()
+
+
+async def test_what_the_server_keeps_is_nobody_elses_to_read(tmp_path: Path) -> None:
+    """Also in a directory that was there before and that others may enter."""
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    for directory in (shared, tmp_path / "new"):
+        async with EmbeddedRedis(persist=True, directory=directory) as server:
+            with redis.Redis.from_url(server.url) as client:
+                client.set("key", "value", ex=60)
+            kept = {path: oct(path.stat().st_mode) for path in directory.rglob("*") if path.name != "server.lock"}
+            assert len(kept) > 2
+            assert all(mode.endswith("00") for mode in kept.values()), kept
+    assert (tmp_path / "new").stat().st_mode & 0o077 == 0
