@@ -16,6 +16,8 @@ API_KEY_PREFIX = b"fmsgk_"
 _BEARER = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([A-Za-z0-9\-._~+/]{1,1024}=*)", re.ASCII)
 """RFC 6750, b64token. Keys are standard base64 after their prefix: ``+``, ``/`` and ``=`` belong to them."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+_PORT_DIGITS = 5
+"""No port has more; Python refuses to read a number of thousands of digits, and a header holds as many."""
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -140,13 +142,18 @@ def _split_host(text: str) -> tuple[str, str]:
     """Name and port of a Host value; the name is empty where it is none."""
     if text.startswith("["):
         name, bracket, rest = text[1:].partition("]")
-        if not bracket or (rest and not rest.startswith(":")):
+        if not bracket or (rest and not rest.startswith(":")) or not _is_port(rest[1:]):
             return "", ""
         return name, rest[1:]
     name, _, port = text.partition(":")
-    if port and port != "*" and not port.isdecimal():
+    if not _is_port(port):
         return "", ""
     return name.rstrip("."), port
+
+
+def _is_port(text: str) -> bool:
+    """Whether this can stand after the colon: a port, the wildcard of a setting, or nothing."""
+    return text in ("", "*") or (text.isdecimal() and len(text) <= _PORT_DIGITS)
 
 
 def _normal_origin(text: str) -> tuple[str, str, int] | None:

@@ -23,6 +23,7 @@ from mcp_front.callers import Callers, KeyCaller
 from mcp_front.connection import Connection
 from mcp_front.envelope import Rejected, read_envelope
 from mcp_front.exchange import Exchange, Receive, Send, reply
+from mcp_front.framing import quoted, visible
 from mcp_front.gate import Challenge, HostGate, OriginGate, bearer_key, values_of
 from mcp_front.receiving import BodyRefused, ClientGone, Upload, Uploads, read_body
 from mcp_front.settings import FrontSettings
@@ -321,14 +322,14 @@ def _unauthorized(challenge: Challenge, reason: str) -> _Refused:
 
 def _key_refused(error: HostRefused) -> _Refused:
     """The host's refusal of a key: 401, also where the host has another status for it (FMSG-007)."""
-    text = f"The fmsg host does not accept this API key: {scrub(error.reason)}"
+    text = f"The fmsg host does not accept this API key: {quoted(error.reason)}"
     return _unauthorized(Challenge("invalid_token", text), "key_refused")
 
 
 def _unavailable(error: FmsgError) -> _Refused:
     """The host's trouble, which says nothing about the key."""
     asked = error.retry_after_s if isinstance(error, HostRefused) else None
-    reason = scrub(error.reason if isinstance(error, HostRefused) else str(error))
+    reason = quoted(error.reason) if isinstance(error, HostRefused) else visible(scrub(str(error)))
     text = f"The fmsg host cannot be asked about the API key now: {reason}"
     return _Refused(503, text, reason="host_unavailable", headers=[_retry_after(asked or OUTAGE_RETRY_S)])
 
