@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fmsg.errors import BadInput
+from fmsg.redact import redact
 from fmsg.transfer import check_filename, file_form
 from mcp_front.files import open_file
 from mcp_front.unbroken import unbroken
@@ -113,6 +114,7 @@ def _check_name(filename: str, *, argument: str) -> None:
     if "/" in filename or "\\" in filename:
         raise BadInput(f"{argument}: {filename[:60]!r} has path parts. Give the bare name of the file.")
     check_filename(filename, name=argument)
+    refuse_credential(filename, argument=argument)
 
 
 def _check_type(filename: str, content_type: str, *, argument: str) -> None:
@@ -120,6 +122,13 @@ def _check_type(filename: str, content_type: str, *, argument: str) -> None:
         file_form(filename, b"", content_type=content_type)
     except BadInput as error:
         raise BadInput(f"{argument}.{error}") from None
+    refuse_credential(content_type, argument=f"{argument}.content_type")
+
+
+def refuse_credential(text: str, *, argument: str) -> None:
+    """What goes out beside topic and body cannot have a part replaced. Raises `BadInput` naming the argument."""
+    if redact(text)[1]:
+        raise BadInput(f"{argument}: holds a credential, which cannot be recalled once it is sent. Write it without.")
 
 
 def strict_base64(text: str, *, argument: str) -> bytes:

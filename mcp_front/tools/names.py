@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mcp_front.sending.uploads import refuse_credential
+
 if TYPE_CHECKING:
     from fmsg.directory import Directory, Resolved
 
@@ -18,6 +20,7 @@ def resolve_all(directory: Directory, names: Sequence[str], *, argument: str) ->
     """The addresses of several names in order, each once (case-folded). Raises `BadInput` naming the item."""
     found: dict[str, str] = {}
     for index, name in enumerate(names):
+        refuse_credential(name, argument=f"{argument}[{index}]")
         address = resolve(directory, name, argument=f"{argument}[{index}]").address
         found.setdefault(address.casefold(), address)
     return tuple(found.values())

@@ -10,12 +10,12 @@ from fmsg.reference import format_reference, parse_reference
 from mcp_front import schemas
 from mcp_front.failures import ToolFailure
 from mcp_front.framing import visible
-from mcp_front.render import Fields, attachment_items, reference, rfc3339, shown_addresses, shown_size
+from mcp_front.render import Fields, addresses, attachment_items, reference, rfc3339, shown_addresses, shown_size
 from mcp_front.sending.answering import parent_of, refuse_no_reply, refuse_terminal, reply_all
 from mcp_front.sending.deliver import Delivered, Post, Steps
 from mcp_front.sending.once import Once, Repeated, content_hash
 from mcp_front.sending.outgoing import DEFAULT_TYPE, Outgoing, compose
-from mcp_front.sending.uploads import Uploads, take_uploads
+from mcp_front.sending.uploads import Uploads, refuse_credential, take_uploads
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.names import resolve_all
 from mcp_front.tools.tool import Tool, ToolResult, define
@@ -70,6 +70,7 @@ async def _reply(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResu
 
 
 def _common(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    refuse_credential(arguments.get("type", ""), argument="type")
     return {
         "body": arguments["body"],
         "type_": arguments.get("type", DEFAULT_TYPE),
@@ -123,7 +124,7 @@ def _result(context: ToolContext, outgoing: Outgoing, delivered: Delivered) -> T
         "id": format_reference(delivered.id),
         "time": rfc3339(delivered.time_s),
         "from": outgoing.from_.lower(),
-        "to": list(outgoing.to),
+        "to": addresses(outgoing.to),
         "topic": outgoing.topic,
         "parent_id": reference(outgoing.parent_id),
         "attachments": attachment_items(delivered.attachments),
@@ -142,7 +143,7 @@ async def _repeated(
         "id": format_reference(outcome.id),
         "time": rfc3339(outcome.time_s),
         "from": visible(message.from_.lower()),
-        "to": [visible(address.lower()) for address in message.to or ()],
+        "to": addresses(message.to),
         "topic": visible(message.topic or ""),
         "parent_id": reference(parent_id),
         "attachments": attachment_items(message.attachments),

@@ -68,6 +68,25 @@ async def test_credentials_are_replaced_in_topic_and_body_and_counted(ann: Agent
         assert "fmsgk_" not in text
 
 
+@pytest.mark.parametrize(
+    ("argument", "arguments"),
+    [
+        ("attachments[0].filename", {"attachments": [file(f"{KEY.replace('/', '')}.txt")]}),
+        ("attachments[0].content_type", {"attachments": [file(content_type=f"text/plain; x={KEY}")]}),
+        ("type", {"type": f"text/plain; x={KEY}"}),
+        ("to[1]", {"to": ["@bob@there.test", "@fmsgk_abcdefghijk@there.test"]}),
+    ],
+)
+async def test_a_credential_where_nothing_can_be_replaced_is_refused_before_a_draft_exists(
+    world: World, ann: Agent, argument: str, arguments: dict[str, Any]
+) -> None:
+    got = await ann.call("send_message", **{"to": ["@bob@there.test"], "body": "see"} | arguments)
+    assert got.error["kind"] == "bad_argument"
+    assert got.text.startswith(f"{argument}: holds a credential")
+    assert "fmsgk_" not in got.text
+    assert world.requests().get("create", 0) == 0
+
+
 async def test_the_name_the_host_gave_an_attachment_is_the_one_reported(world: World, ann: Agent, bob: Agent) -> None:
     sent = await ann.call("send_message", to=[bob.address], body="see", attachments=[file("ümlaut file.txt")])
     assert [item["filename"] for item in sent["attachments"]] == [
