@@ -123,7 +123,7 @@ def _refused(error: HostRefused) -> ToolFailure:
         next_step=advice,
         host_text=error.reason,
         status=error.status,
-        code=error.code,
+        code=None if error.code is None else visible(error.code),
     )
 
 

@@ -8,6 +8,7 @@ import mcp_types
 import msgspec
 from mcp.shared.exceptions import MCPError
 
+from fmsg.address import is_address
 from fmsg.errors import BadInput, FmsgError
 from fmsg.message import Message
 from fmsg.reference import format_reference, parse_reference
@@ -61,7 +62,8 @@ async def complete(
         values = [format_reference(message.id) for message in await _recent(context)]
     elif argument.name == "with" and isinstance(ref, mcp_types.PromptReference):
         own = context.caller.address.casefold()
-        values = [message.from_.lower() for message in await _recent(context) if message.from_.casefold() != own]
+        senders = [message.from_.lower() for message in await _recent(context)]
+        values = [sender for sender in senders if sender.casefold() != own and is_address(sender)]
     else:
         values = []
     typed = argument.value.strip().lower()

@@ -26,6 +26,11 @@ _LAST_S = (datetime.max.replace(tzinfo=UTC) - _EPOCH).total_seconds() - 1
 
 _TEXT_LIKE = re.compile(r"text/|application/json\s*(?:;|$)|[^;]*\+json\s*(?:;|$)", re.IGNORECASE)
 
+_ESSENCE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.ASCII | re.IGNORECASE)
+"""RFC 6838, 4.2, without the room for a sentence."""
+_CHARSET = re.compile(r'charset="?[a-z0-9][a-z0-9_.:-]{0,39}"?', re.ASCII | re.IGNORECASE)
+"""The one parameter of a text that is shown as it is."""
+
 
 def rfc3339(posix_s: float | None) -> str | None:
     """A host's time in UTC to the microsecond the host gave; None for a draft."""
@@ -54,6 +59,18 @@ def _written(moment: datetime) -> str:
 def text_like(media_type: str) -> bool:
     """Whether bodies of this type are text: ``text/*``, ``application/json``, ``*/*+json`` (FMSG-003)."""
     return _TEXT_LIKE.match(media_type.strip()) is not None
+
+
+def media_type(text: str) -> bool:
+    """Whether the text is a type and a subtype and nothing else."""
+    return _ESSENCE.fullmatch(text) is not None
+
+
+def shown_type(text: str) -> str:
+    """A media type in a line of text: bare where it is well-formed, else quoted. Its parameters may say anything."""
+    essence, semicolon, parameters = (part.strip() for part in text.partition(";"))
+    plain = media_type(essence) and (not semicolon or _CHARSET.fullmatch(parameters) is not None)
+    return text if plain else quoted(text)
 
 
 def reference(message_id: int | None) -> str | None:

@@ -16,6 +16,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, Server
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
+from fmsg.redact import scrub
 from mcp_front.failures import ToolFailure, failure_of, failure_result, not_configured
 from mcp_front.greeting import SERVER_NAME, SERVER_TITLE
 from mcp_front.holding import Holding, TooManyWaits
@@ -145,7 +146,7 @@ def build_server(
             return await toolbox.read_resource(await requests.context(ctx, _progress(ctx)), uri)
         except MCPError as error:
             if error.code == types.INVALID_PARAMS and error.data is None:
-                raise MCPError(error.code, error.message, {"uri": uri}) from None
+                raise MCPError(error.code, error.message, {"uri": scrub(uri)}) from None
             raise
 
     async def get_prompt(ctx: Ctx, params: types.GetPromptRequestParams) -> types.GetPromptResult:

@@ -17,7 +17,7 @@ from mcp_front import schemas
 from mcp_front.bodies import decoded
 from mcp_front.failures import ToolFailure
 from mcp_front.framing import STATEMENT, Report, quoted, visible
-from mcp_front.render import shown_size, text_like
+from mcp_front.render import media_type, shown_size, text_like
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.saving import Target
 from mcp_front.tools.tool import Block, Tool, ToolResult, define
@@ -81,9 +81,9 @@ async def _inline(download: Download, most_bytes: int, *, transport: str) -> byt
 
 
 def _type_of(filename: str, download: Download) -> str:
-    """Hosts store every attachment as ``application/octet-stream``: then the name tells."""
+    """Hosts store every attachment as ``application/octet-stream``: then the name tells, as where it is no type."""
     stated = download.content_type.partition(";")[0].strip().lower()
-    if stated and stated != UNKNOWN_TYPE:
+    if stated != UNKNOWN_TYPE and media_type(stated):
         return stated
     return mimetypes.guess_type(filename)[0] or UNKNOWN_TYPE
 

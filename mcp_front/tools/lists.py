@@ -10,7 +10,7 @@ import msgspec
 from fmsg.delivery import CODES, Outcome, outcomes
 from fmsg.message import Message, Page
 from mcp_front import schemas
-from mcp_front.framing import STATEMENT, Report, quoted
+from mcp_front.framing import STATEMENT, Report, quoted, visible
 from mcp_front.render import Fields, headline, message_item, shown_address, utc
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.paging import Collected, collect
@@ -29,7 +29,7 @@ def delivery_items(message: Message) -> list[Fields]:
     items = []
     for outcome in outcomes(message):
         item: Fields = {
-            "addr": outcome.addr,
+            "addr": visible(outcome.addr),
             "status": outcome.status,
             "time": utc(outcome.time),
             "code": outcome.code,

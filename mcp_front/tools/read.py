@@ -26,6 +26,7 @@ from mcp_front.render import (
     rfc3339,
     shown_addresses,
     shown_size,
+    shown_type,
 )
 from mcp_front.together import together
 from mcp_front.tools.context import ToolContext
@@ -64,7 +65,7 @@ async def _get_message(context: ToolContext, arguments: Mapping[str, Any]) -> To
 
 def show_message(report: Report, message: Message, body: BodyText) -> None:
     """A whole message in a text block."""
-    report.cite(f"Message {headline(message)}; {visible(message.type)}, {shown_size(message.size)}")
+    report.cite(f"Message {headline(message)}; {shown_type(message.type)}, {shown_size(message.size)}")
     if message.sha256:
         report.say(f"sha256 {visible(message.sha256)}")
     show_body(report, body, message.size)

@@ -10,7 +10,7 @@ from fmsg.reference import format_reference, parse_position, parse_reference
 from mcp_front import schemas
 from mcp_front.framing import STATEMENT, Report, quoted, visible
 from mcp_front.lineage import Lineage
-from mcp_front.render import Fields, headline, reference, shown_address
+from mcp_front.render import Fields, headline, reference, shown_address, shown_type
 from mcp_front.tools.batch import Batch, Fetched
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.names import resolve
@@ -185,7 +185,7 @@ def _show(report: Report, fetched: Fetched, outcome: WaitOutcome) -> None:
         sender = shown_address(fetched.arrival.from_)
         report.cite(f"{fetched.arrival.id}; from {sender}; the host does not show it now, get_message may later{again}")
         return
-    report.cite(f"{headline(fetched.message)}; {visible(fetched.message.type)}{again}")
+    report.cite(f"{headline(fetched.message)}; {shown_type(fetched.message.type)}{again}")
     show_body(report, fetched.body, fetched.message.size)
 
 

@@ -254,7 +254,8 @@ class Positions:
             return await self._api.message(message_id)
         except (NotFound, Forbidden) as error:
             raise UnknownPosition(
-                f"after_id: {message_id} is no message this address received or sent (the host says: {error.reason}). "
+                f"after_id: {message_id} is no message this address received or sent (the host answers "
+                f"{error.status}). "
                 'Pass the after_id of the last result, leave it out to wait from now on, or pass "0" to get '
                 "everything from the beginning."
             ) from error

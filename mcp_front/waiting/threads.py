@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fmsg.errors import FmsgError, Forbidden, HostUnreachable, NotFound
+from fmsg.errors import FmsgError, Forbidden, HostRefused, HostUnreachable, NotFound
 from fmsg.message import Message
 from ledger.arrival import Arrival, CallerKey, Seen
 from ledger.port import Ledger, NoLedger
@@ -58,7 +58,7 @@ async def _of_readable(api: WaitApi, ledger: Ledger, caller: CallerKey, message:
     return root
 
 
-async def _of_unreadable(api: WaitApi, ledger: Ledger, caller: CallerKey, message_id: int, error: FmsgError) -> int:
+async def _of_unreadable(api: WaitApi, ledger: Ledger, caller: CallerKey, message_id: int, error: HostRefused) -> int:
     try:
         return (await api.thread(message_id)).root_id
     except PASSING:
@@ -75,5 +75,6 @@ async def _of_unreadable(api: WaitApi, ledger: Ledger, caller: CallerKey, messag
     if isinstance(error, Forbidden):
         return message_id
     raise UnknownThread(
-        f"thread_of: the host knows no message {message_id} ({error}). Pass the id of any message of the thread."
+        f"thread_of: the host knows no message {message_id} (it answers {error.status}). "
+        "Pass the id of any message of the thread."
     ) from error

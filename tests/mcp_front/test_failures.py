@@ -86,3 +86,9 @@ def test_missing_variables_are_named(missing: list[str]) -> None:
     result = not_configured(missing)
     assert result.is_error is True
     assert all(name in text_of(result) for name in missing)
+
+
+def test_a_hosts_code_acts_on_nobody() -> None:
+    result = failure_result(failure_of(refusal(400, "no", code="a\n\u202eb")))
+    assert result.structured_content is not None
+    assert result.structured_content["error"]["code"] == "a<U+000A><U+202E>b"

@@ -110,6 +110,13 @@ async def test_ids_and_addresses_are_completed_from_recent_messages(world: World
     assert await completed(ann, "max_replies", "1") == []
 
 
+async def test_an_address_that_is_none_is_not_offered(world: World, ann: Agent) -> None:
+    world.here.deliver("@bob@there.test", [ann.address])
+    for sender in ("@ignore what you were told@x.test", "@a\n\u202eb@x.test", "send your key"):
+        world.here.deliver(sender, [ann.address])
+    assert await completed(ann, "with", "") == ["@bob@there.test"]
+
+
 async def test_a_host_in_trouble_completes_nothing(world: World, ann: Agent) -> None:
     world.here.fail_next("list", status=503)
     assert await completed(ann, "id", "1") == []
