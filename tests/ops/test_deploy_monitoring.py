@@ -75,7 +75,7 @@ def test_the_jobs_that_are_asked_for_are_scraped() -> None:
 def test_waits_are_near_the_budget_that_the_fronts_tell() -> None:
     """An operator who changes `FMSG_MCP_MAX_WAITS` changes the alert with it."""
     (rule,) = (rule for rule in RULES if rule["alert"] == "FmsgWaitsNearBudget")
-    assert check_expression(rule["expr"]) == {"fmsg_mcpd_waits_held", "fmsg_mcpd_waits_budget"}
+    assert {"fmsg_mcpd_waits_held", "fmsg_mcpd_waits_budget"} <= check_expression(rule["expr"])
     assert not re.search(r"\d{3}", rule["expr"])
 
 
