@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -21,6 +23,8 @@ from ops.sandbox_control import SandboxControl
 
 DOMAINS = ("here.test", "there.test")
 PEOPLE = ("@alice@here.test", "@bob@there.test")
+COMMAND = Path(sys.executable).with_name("fmsg-mcpd")
+"""As a user can call it from anywhere: the virtual environment of `make` is on nobody's PATH."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,12 +93,17 @@ async def running_house(log_dir: Path, *, redis: EmbeddedRedis | None = None) ->
 
 def demo(*, keep: bool, verbose: bool) -> int:
     """Run the demo; returns the exit status: 0 if every step held."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # else who pipes it sees nothing until it ends
     with tempfile.TemporaryDirectory(prefix="fmsg-demo-") as scratch:
         try:
             return asyncio.run(_run(Path(scratch), keep=keep, verbose=verbose))
         except KeyboardInterrupt:
             print("\nStopped.")
-            return 130
+            return 128 + signal.SIGINT
+        except asyncio.CancelledError:
+            print("Stopped.")
+            return 128 + signal.SIGTERM
 
 
 async def _run(scratch: Path, *, keep: bool, verbose: bool) -> int:
@@ -158,6 +167,9 @@ async def _stay(house: House) -> None:
         )
         print(
             f"  Inspector    npx @modelcontextprotocol/inspector --cli {side.mcp_url} --transport http "
-            f'--header "Authorization: Bearer {side.api_key}" --method tools/list\n'
+            f'--header "Authorization: Bearer {side.api_key}" --method tools/list'
         )
+        print(f"  stdio        FMSG_API_URL={side.api_url} FMSG_API_KEY={side.api_key} {COMMAND} stdio\n")
+    there = house.sides[1]
+    print(f"Then ask the one agent to write to {there.address}, and the other to wait for messages and answer them.")
     await asyncio.Event().wait()

@@ -14,6 +14,8 @@ from ops.agent import Agent
 
 WAIT_S = 20
 """Longest a step waits for a message: far above what a working house needs."""
+FEED_S = 5.0
+"""Longest an event socket is waited for; without one the steps hold all the same, by polling."""
 
 
 class StepFailed(Exception):
@@ -33,6 +35,16 @@ def expect(condition: object, what: str, got: object) -> None:
     """Raise `StepFailed` unless the condition holds."""
     if not condition:
         raise StepFailed(f"expected {what}, got {got!r}")
+
+
+async def _pushed_to(agent: Agent) -> None:
+    """Let the agent's event socket come up, so that a push is what wakes it; a house without daemons has none."""
+    deadline = time.monotonic() + FEED_S
+    while time.monotonic() < deadline:
+        looked = await agent.call("wait_for_message", timeout_seconds=0)
+        if looked["transport"] == "websocket":
+            return
+        await asyncio.sleep(0.1)
 
 
 class Interop:
@@ -81,6 +93,7 @@ class Interop:
         return f"{self.alice_address} and {self.bob_address}"
 
     async def _send(self) -> str:
+        await asyncio.gather(_pushed_to(self.alice), _pushed_to(self.bob))
         waiting = asyncio.create_task(
             self.bob.call("wait_for_message", timeout_seconds=WAIT_S, settle_seconds=0)
         )  # awaited below

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import sys
+
 import pytest
 
 from ops import interop
@@ -17,6 +22,38 @@ def test_the_demo_walks_through_seven_steps(capsys: pytest.CaptureFixture[str]) 
     for number in range(1, 8):
         assert f"\n  {number}. " in text
     assert "Push to wait-result" in text
+
+
+async def test_it_stays_on_request_tells_how_to_connect_and_ends_in_order() -> None:
+    """Read through a pipe, as it comes; a signal that is no Ctrl-C ends it without a traceback, too."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "ops.cli",
+        "demo",
+        "--keep",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+    )
+    assert process.stdout is not None
+    lines: list[str] = []
+    try:
+        while not lines or not lines[-1].startswith("Then ask"):
+            line = await process.stdout.readline()
+            assert line, "".join(lines)
+            lines.append(line.decode())
+        process.send_signal(signal.SIGTERM)
+        rest = (await process.stdout.read()).decode()
+        status = await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    text = "".join(lines)
+    assert text.count("claude mcp add --transport http") == 2
+    assert text.count("FMSG_API_URL=http://127.0.0.1:") == 2
+    assert (status, rest) == (128 + signal.SIGTERM, "Stopped.\n")
 
 
 def test_a_step_that_does_not_hold_is_told_and_fails_the_demo(
