@@ -120,7 +120,7 @@ class PlainKeeper:
         before = pursuit.reader.met_again_from(count) | pursuit.reader.doubtful_from(count)
         noted = await note(stand, position, above=(*decision.above, *before))
         if stand.emergency or not noted:
-            stand.owe_marks(entry.id for entry in decision.batch)
+            stand.owe_marks((*(entry.id for entry in decision.batch), *before))
         return position.id
 
     def is_own(self, delivery: Delivery) -> bool:

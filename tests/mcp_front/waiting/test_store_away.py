@@ -117,6 +117,39 @@ def test_what_was_returned_without_the_store_is_marked_where_it_comes_again() ->
     run(main())
 
 
+def test_a_position_with_a_low_id_brings_again_what_has_higher_ones_marked() -> None:
+    """Without the store it is found by its id; what stands above was returned long before the draft was sent."""
+
+    async def main() -> None:
+        world, store = world_and_store()
+        await world.begin_ledger()
+        await world.feed_goes_live()
+        world.host.put(1, draft=True)
+        for message_id in (2, 3, 4):
+            await world.arrive(message_id)
+        after_id = (await read(world, 0, 2, 3, 4)).after_id
+        await asyncio.sleep(100.0)
+        await world.push(world.host.send(1))
+        after_id = (await read(world, after_id, 1)).after_id
+        assert after_id == 1
+        store.down = True
+        outcome = await world.wait(after_id=after_id, timeout_s=10.0, settle_s=0.0)
+        assert STORE_AWAY in outcome.notes
+        assert outcome.already_returned == set(ids(outcome.ids)) == {2}
+        store.down = False
+        await asyncio.sleep(5.0)
+        await world.feed_goes_live()
+        after_id = outcome.after_id
+        while (outcome := await world.wait(after_id=after_id, timeout_s=1.0, settle_s=0.0)).ids:
+            assert outcome.already_returned == set(ids(outcome.ids)) <= {1, 3, 4}
+            after_id = outcome.after_id
+        await world.arrive(5)
+        await read(world, after_id, 5)
+        await world.close()
+
+    run(main())
+
+
 def test_what_comes_again_after_a_flush_is_marked_to_the_last_of_it() -> None:
     """A position from before the flush is not exact any more; the calls that follow the first know that, too."""
 
