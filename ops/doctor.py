@@ -18,7 +18,7 @@ from ledger.seal import SealKeyInvalid, SealKeys
 from ledger.topology import parse_url
 from ops.doctor_findings import Clean, Finding, is_fit, line, summary, to_json
 from ops.doctor_host import HostChecks
-from ops.doctor_local import SERVING, check_admission, check_configuration, check_files
+from ops.doctor_local import SERVING, check_admission, check_configuration, check_files, check_own_server
 from ops.doctor_proxy import check_proxy
 from ops.doctor_redis import RedisChecks
 from ops.settings import Settings
@@ -129,13 +129,15 @@ async def _host(settings: Settings, *, role: str, key: str | None) -> AsyncItera
 
 async def _redis(settings: Settings, *, role: str) -> AsyncIterator[Finding]:
     if settings.redis_url is None:
+        if role == "up":
+            yield check_own_server()
         return
     try:
         seal = None if settings.seal_key is None else SealKeys.parse(settings.seal_key)
     except SealKeyInvalid:
         seal = None
     queue_url = None
-    if role in ("worker", "fleet", "up"):
+    if role in ("worker", "fleet"):  # `up` does its jobs in the process
         queue_url = settings.queue_redis_url or settings.redis_url
     try:
         checks = RedisChecks(

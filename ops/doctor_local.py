@@ -13,6 +13,7 @@ import msgspec
 from fmsg.directory import Directory
 from fmsg.errors import BadInput
 from fmsg.urls import base_url
+from ledger.embedded import NoServer, find_server
 from ledger.seal import SealKeyInvalid, SealKeys
 from ledger.topology import BadRedisUrl, connect, parse_url
 from mcp_front.gate import BindRefused, HostGate, OriginGate, is_loopback
@@ -105,6 +106,9 @@ def _needed(settings: Settings, role: str) -> Iterator[Finding]:
         missing.append(("FMSG_SEAL_KEY", "Make one with `fmsg-mcpd keygen`; the same for every process of the fleet."))
     for name, do in missing:
         yield _about("failure", f"read {name}", f"it is not set, and {_named(role)} needs it", do)
+    if role == "up" and settings.workers > 1:
+        came, do = "`up` is one process", "Unset it, or run `fmsg-mcpd front` and the other parts apart."
+        yield _about("failure", "read FMSG_MCP_WORKERS", came, do)
     if role in SERVING and settings.api_key is not None:
         came = "it is set, and a hosted server must not act for all its callers with one key (FMSG-007)"
         do = "Unset it: callers send their own as a bearer token. To check with a key, use --key-file."
@@ -210,6 +214,17 @@ def _wanted_files(settings: Settings, role: str) -> tuple[int, str]:
 
 def _count(limit: int) -> str:
     return "any number" if limit < 0 or limit >= 2**60 else str(limit)
+
+
+def check_own_server() -> Finding:
+    """Whether there is a program that `up` can start as its Redis."""
+    check, tried = "redis", "look for the redis-server that `up` starts, since FMSG_REDIS_URL names none"
+    try:
+        program = find_server()
+    except NoServer as error:
+        came, _, do = str(error).partition(". ")
+        return Finding(check=check, level="failure", tried=tried, came=came, do=f"{do} Or set FMSG_REDIS_URL.")
+    return Finding(check=check, level="ok", tried=tried, came=f"{program}")
 
 
 def check_admission(settings: Settings, *, mcp_url: str | None) -> list[Finding]:

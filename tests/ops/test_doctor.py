@@ -155,8 +155,10 @@ async def test_a_proxy_takes_a_key() -> None:
 async def test_up_is_checked_with_a_redis_of_its_own_choice(place: Place, redis_url: str) -> None:
     environ = {"FMSG_API_URL": place.url, "FMSG_REDIS_URL": redis_url}
     found = await checks(Options(only=("redis",)), environ, role="up")
-    assert "seal key" not in found
-    assert "job queue" in found
+    assert "redis rights" in found
+    assert not {"seal key", "job queue"} & set(found), "it seals with a key of its own and does its jobs itself"
+    found = await checks(Options(only=("redis",)), {"FMSG_API_URL": place.url}, role="up")
+    assert list(found) == ["redis"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from ledger.seal import SealKeys
 from ops.doctor_findings import Finding
-from ops.doctor_local import FEEDS, SPARE_FILES, check_admission, check_configuration, check_files
+from ops.doctor_local import FEEDS, SPARE_FILES, check_admission, check_configuration, check_files, check_own_server
 from ops.settings import Settings
 
 FLEET = {
@@ -58,6 +58,17 @@ def test_what_is_missing_is_named(role: str, missing: list[str]) -> None:
     found = faults({}, role)
     assert [one.tried for one in found] == [f"read {name}" for name in missing]
     assert all(one.level == "failure" and one.do for one in found)
+
+
+def test_up_is_one_process_and_needs_a_server_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = only(faults({"FMSG_API_URL": "https://api.example.com", "FMSG_MCP_WORKERS": "2"}, "up"))
+    assert (found.level, found.tried) == ("failure", "read FMSG_MCP_WORKERS")
+    assert faults({**FLEET, "FMSG_MCP_WORKERS": "2"}, "front") == []
+    assert check_own_server().level == "ok"
+    monkeypatch.setattr("ledger.embedded.find_servers", lambda: iter(()))
+    missing = check_own_server()
+    assert missing.level == "failure"
+    assert "FMSG_REDIS_URL" in missing.do
 
 
 def test_every_mistake_is_shown_at_once_and_the_rest_still_counts() -> None:
