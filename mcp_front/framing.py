@@ -22,6 +22,14 @@ _KEPT_FORMATS = frozenset("\u200c\u200d")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Controls, bidirectional and tag characters, lone surrogates, line and paragraph separators."""
 
+_STRAY = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0]"
+    "|(?<![\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"
+    "|(?<=[\ufe00-\ufe0f\U000e0100-\U000e01ef])[\ufe00-\ufe0f]"
+)
+"""Letters and marks that show nothing: fillers, and variation selectors with nothing to vary. A row of those spells a
+hidden text to whoever reads code points, as models do. After an ideograph one belongs to how a name is written."""
+
 _TICKS = re.compile("``+")
 """Runs of backticks that could end a code block of Markdown (CommonMark, 4.5)."""
 
@@ -36,15 +44,17 @@ def new_token() -> str:
 
 def visible(text: str) -> str:
     """The text on one line: characters that act instead of showing become ``<U+XXXX>``."""
-    if text.isprintable():
-        return text  # What acts, and what separates lines, is not printable.
-    return "".join(_shown(char) for char in text)
+    if not text.isprintable():  # What acts, and what separates lines, is not printable.
+        text = "".join(_shown(char) for char in text)
+    return text if text.isascii() else _STRAY.sub(lambda found: _written_out(found[0]), text)
 
 
 def _shown(char: str) -> str:
-    if unicodedata.category(char) in _INVISIBLE and char not in _KEPT_FORMATS:
-        return f"<U+{ord(char):04X}>"
-    return char
+    return _written_out(char) if unicodedata.category(char) in _INVISIBLE and char not in _KEPT_FORMATS else char
+
+
+def _written_out(char: str) -> str:
+    return f"<U+{ord(char):04X}>"
 
 
 def one_line(text: str, *, max_chars: int) -> str:

@@ -8,10 +8,10 @@ import mcp_types
 import msgspec
 from mcp.shared.exceptions import MCPError
 
-from fmsg.address import is_address
 from fmsg.errors import BadInput, FmsgError
 from fmsg.message import Message
 from fmsg.reference import format_reference, parse_reference
+from mcp_front.render import shown_address
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.names import resolve
 
@@ -63,7 +63,7 @@ async def complete(
     elif argument.name == "with" and isinstance(ref, mcp_types.PromptReference):
         own = context.caller.address.casefold()
         senders = [message.from_.lower() for message in await _recent(context)]
-        values = [sender for sender in senders if sender.casefold() != own and is_address(sender)]
+        values = [sender for sender in senders if sender.casefold() != own and shown_address(sender) == sender]
     else:
         values = []
     typed = argument.value.strip().lower()

@@ -139,7 +139,8 @@ def message_item(message: Message, *, with_preview: bool = True) -> Fields:
 
 def shown_address(address: str) -> str:
     """An address in a line of text: bare where it is well-formed, else quoted."""
-    return address.lower() if is_address(address) else quoted(address)
+    plain = address.lower()
+    return plain if is_address(address) and visible(plain) == plain else quoted(address)
 
 
 def shown_addresses(found: Iterable[str] | None, *, most: int = SHOWN_ADDRESSES) -> str:

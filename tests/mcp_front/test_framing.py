@@ -127,6 +127,10 @@ def test_a_visible_text_is_one_line_without_anything_that_acts(text: str) -> Non
         ("a\U000e0041", "a<U+E0041>"),
         ("a\nb\u2028c\x85", "a<U+000A>b<U+2028>c<U+0085>"),
         ("\ud800", "<U+D800>"),
+        ("a\U000e0159\U000e0157", "a<U+E0159><U+E0157>"),
+        ("葛\U000e0100城\U000e0101\U000e0157", "葛\U000e0100城\U000e0101<U+E0157>"),
+        ("❤\ufe0f x\ufe00\ufe01", "❤\ufe0f x\ufe00<U+FE01>"),
+        ("a\u3164\u115fb", "a<U+3164><U+115F>b"),
     ],
 )
 def test_what_acts_instead_of_showing_is_written_out(text: str, shown: str) -> None:

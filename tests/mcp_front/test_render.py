@@ -152,3 +152,9 @@ def test_a_media_type_that_says_something_is_quoted(text: str) -> None:
     shown = shown_type(text)
     assert shown == quoted(text)
     assert shown.startswith('"')
+
+
+def test_a_well_formed_address_with_a_hidden_text_is_quoted() -> None:
+    hidden = "@a\U000e0159\U000e0157@x.test"  # marks, which an address may hold
+    assert shown_address(hidden) == '"@a<U+E0159><U+E0157>@x.test"'
+    assert shown_address("@葛\U000e0100@x.test") == "@葛\U000e0100@x.test"
