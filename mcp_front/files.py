@@ -96,6 +96,14 @@ def _plain_path(path_text: str, *, argument: str) -> Path:
     return path
 
 
+def _without_links(path: Path) -> str:
+    """Where a path leads; the path itself where somebody changes its parts while they are looked at."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return str(path)
+
+
 def _below(path: Path, within: Path, *, argument: str, variable: str) -> tuple[Path, tuple[str, ...]]:
     for root in (within, within.resolve()):
         if path.is_relative_to(root):
@@ -113,7 +121,7 @@ def _descend(start: Path, steps: Sequence[str], *, argument: str, path: Path) ->
                 os.close(fd)
             fd = inner
     except OSError as error:
-        real = os.path.realpath(path)
+        real = _without_links(path)
         hint = f" Without links it is {real}." if real != str(path) else ""
         raise BadInput(
             f"{argument}: the directory of {path} cannot be used ({reason(error)}). "

@@ -7,8 +7,8 @@ import binascii
 import hashlib
 import mimetypes
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +21,10 @@ from mcp_front.unbroken import unbroken
 
 CHUNK_BYTES = 256 * 1024
 """Read from a file at a time: few enough hops between threads, little enough memory."""
+
+DIGEST_BYTES = 256 * 1024 * 1024
+"""Of a file: more than hosts take, half a second of work. A file of a terabyte, which a sparse one is at no cost, would
+be read for an hour before the host is asked and refuses it."""
 
 UPLOAD_VARIABLE = "FMSG_MCP_UPLOAD_DIR"
 """The setting that allows attachments by path."""
@@ -39,12 +43,17 @@ class Upload:
         return self._content if isinstance(self._content, bytes) else _chunks(self._content)
 
     async def digest(self) -> str:
-        """SHA-256 of the bytes, as hexadecimal digits."""
+        """SHA-256 of the bytes, as hexadecimal digits; of a file beyond `DIGEST_BYTES`, of its size and beginning."""
         if isinstance(self._content, bytes):
             return hashlib.sha256(self._content).hexdigest()
-        found = hashlib.sha256()
-        async for chunk in _chunks(self._content):
-            found.update(chunk)
+        found, read = hashlib.sha256(), 0
+        async with aclosing(_chunks(self._content)) as chunks:
+            async for chunk in chunks:
+                found.update(chunk)
+                read += len(chunk)
+                if read >= DIGEST_BYTES:
+                    found.update(f"size {os.fstat(self._content).st_size}".encode())
+                    break
         return found.hexdigest()
 
     def close(self) -> None:
@@ -152,7 +161,7 @@ def _canonical(text: str, data: bytes) -> bool:
     )
 
 
-async def _chunks(fd: int) -> AsyncIterator[bytes]:
+async def _chunks(fd: int) -> AsyncGenerator[bytes, None]:
     position = 0
     while chunk := await unbroken(asyncio.to_thread(os.pread, fd, CHUNK_BYTES, position)):
         position += len(chunk)

@@ -77,3 +77,14 @@ def test_no_descriptor_is_left_open_by_refusals(tmp_path: Path) -> None:
             open_file(path, within=tmp_path, argument="path", variable="V")
     after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     assert after == before
+
+
+def test_a_directory_that_is_swapped_while_it_is_looked_at_is_refused_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(path: Path) -> str:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr("mcp_front.files.os.path.realpath", gone)
+    with pytest.raises(BadInput, match=r"save_to: the directory of .* cannot be used"):
+        parent_of(f"{tmp_path}/swapped/a.txt", within=None, argument="save_to", variable="X")

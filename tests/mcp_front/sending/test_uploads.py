@@ -80,3 +80,17 @@ def test_files_are_closed_at_the_end_and_when_a_later_item_is_refused(tmp_path: 
     with pytest.raises(BadInput):
         take_uploads([{"path": "a"}, {"path": "missing"}], within=tmp_path)
     assert open_files() == before
+
+
+async def test_a_file_of_a_terabyte_is_not_read_to_be_told_from_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sparse file costs nothing to make, and hashing it kept the process busy for an hour."""
+    monkeypatch.setattr("mcp_front.sending.uploads.DIGEST_BYTES", 1 << 20)
+    digests = []
+    for name, size in (("a", 1 << 40), ("b", 1 << 40), ("c", (1 << 40) + 1)):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+        with take_uploads([{"path": name, "filename": "x"}], within=tmp_path) as uploads:
+            digests.append(await uploads.items[0].digest())
+    assert digests[0] == digests[1] != digests[2]
