@@ -19,7 +19,7 @@ _KINDS = {
     "integer": "a whole number",
     "number": "a number",
     "boolean": "true or false",
-    "array": "an array",
+    "array": "an array, in [ ]",
     "object": "an object",
     "null": "null",
 }

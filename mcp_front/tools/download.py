@@ -11,11 +11,12 @@ from urllib.parse import quote
 
 import mcp_types
 
+from fmsg.errors import NotFound
 from fmsg.reference import format_reference, parse_reference
 from fmsg.transfer import Download
 from mcp_front import schemas
 from mcp_front.bodies import decoded
-from mcp_front.failures import ToolFailure
+from mcp_front.failures import ToolFailure, failure_of
 from mcp_front.framing import STATEMENT, Report, quoted, visible
 from mcp_front.render import media_type, shown_size, text_like
 from mcp_front.tools.context import ToolContext
@@ -34,6 +35,15 @@ UNKNOWN_TYPE = "application/octet-stream"
 
 
 async def _download_attachment(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+    try:
+        return await _downloaded(context, arguments)
+    except NotFound as error:
+        failure = failure_of(error)
+        failure.next_step = "Check id and filename; get_message names the attachments of a message."
+        raise failure from None
+
+
+async def _downloaded(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     message_id = parse_reference(arguments["id"])
     save_to = arguments.get("save_to")
     filename = await _stored_name(context, message_id, arguments["filename"])
@@ -152,7 +162,7 @@ _GIVES = schemas.result(
     saved_to=schemas.TEXT_OR_NULL,
 )
 _INLINE: dict[str, schemas.Schema] = {
-    "id": schemas.reference("Message"),
+    "id": schemas.reference("Message id"),
     "filename": schemas.text("As its attachments list it"),
     "max_inline_bytes": schemas.whole("Refuse to inline more", default=INLINE_BYTES, least=0, most=MOST_INLINE_BYTES),
 }

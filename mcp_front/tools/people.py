@@ -81,7 +81,7 @@ ADD_RECIPIENTS = Tool(
         "cannot be edited or recalled, and recipients cannot be removed.",
         takes=schemas.closed(
             ("id", "add_to"),
-            id=schemas.reference("Message"),
+            id=schemas.reference("Message id"),
             add_to=schemas.array(schemas.ADDRESS, minItems=1),
         ),
         gives=schemas.result({"sha256": schemas.TEXT}, id=schemas.TEXT, added=schemas.WHOLE, add_to=schemas.TEXTS),
@@ -98,7 +98,7 @@ REACT = Tool(
         "all participants.",
         takes=schemas.closed(
             ("id", "emoji"),
-            id=schemas.reference("Message"),
+            id=schemas.reference("Message id"),
             emoji={"type": ["string", "null"], "description": "One emoji"},
         ),
         gives=schemas.result(id=schemas.TEXT, reaction_id=schemas.TEXT_OR_NULL, cleared=schemas.FLAG),

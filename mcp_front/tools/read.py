@@ -183,6 +183,8 @@ def show_thread(report: Report, thread: ShownThread) -> None:
     )
     if found.trigger.terminal:
         report.say("The message is terminal: nobody can reply, react or add recipients to it.")
+    elif found.trigger.no_reply:
+        report.say(f"Message {found.trigger.id} asks for no reply; reply takes allow_no_reply: true for it.")
     else:
         report.say(f'To answer: reply with id "{found.trigger.id}".')
     if thread.omitted:
@@ -236,7 +238,7 @@ GET_MESSAGE = Tool(
         "One message with its body (null where it is no text). Does not mark it read.",
         takes=schemas.closed(
             ("id",),
-            id=schemas.reference("Message"),
+            id=schemas.reference("Message id"),
             max_body_bytes=schemas.whole(
                 "Cut the body here", default=MESSAGE_BODY_BYTES, least=0, most=MOST_BODY_BYTES
             ),
@@ -283,7 +285,7 @@ MARK_READ = Tool(
         "mark_read",
         "Mark received messages as read. Each id ends in marked or in failed.",
         takes=schemas.closed(
-            ("ids",), ids=schemas.array(schemas.reference("Message"), minItems=1, maxItems=MOST_MARKED)
+            ("ids",), ids=schemas.array(schemas.reference("Message id"), minItems=1, maxItems=MOST_MARKED)
         ),
         gives=schemas.result(
             schemas.NOTICE,

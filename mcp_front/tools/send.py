@@ -130,7 +130,7 @@ def _result(context: ToolContext, outgoing: Outgoing, delivered: Delivered) -> T
         "attachments": attachment_items(delivered.attachments),
         "redactions": outgoing.redactions,
     }
-    return ToolResult(structured=fields, text=_said("Sent", fields))
+    return _told("Sent", fields, no_reply=outgoing.no_reply)
 
 
 async def _repeated(
@@ -150,7 +150,17 @@ async def _repeated(
         "redactions": known.redactions,
         "repeated": True,
     }
-    return ToolResult(structured=fields, text=_said("This idempotency_key was used: a former call sent", fields))
+    return _told("This idempotency_key was used: a former call sent", fields, no_reply=message.no_reply)
+
+
+def _told(verb: str, fields: Fields, *, no_reply: bool) -> ToolResult:
+    text = _said(verb, fields)
+    if not no_reply:
+        # A wait without a position begins now: an answer that was faster than the next call would be missed.
+        position = f'the after_id of your last wait, or "{fields["id"]}" without one'
+        fields["next"] = f"Next, for an answer: wait_for_message with {position}."
+        text += f" {fields['next']}"
+    return ToolResult(structured=fields, text=text)
 
 
 def _said(verb: str, fields: Fields) -> str:
@@ -217,7 +227,7 @@ def _reply_takes(*, by_path: bool) -> schemas.Schema:
 
 
 _GIVES = schemas.result(
-    {"repeated": schemas.FLAG},
+    {"repeated": schemas.FLAG, "next": schemas.TEXT},
     id=schemas.TEXT,
     time=schemas.TEXT,
     from_=schemas.TEXT,

@@ -236,7 +236,9 @@ WAIT_FOR_MESSAGE = Tool(
         "the last result: then nothing is lost in between. Your own messages, reactions and no_reply messages do not "
         "count.",
         takes=schemas.closed(
-            after_id=schemas.reference("after_id of the last result; 0: from the beginning; none: from now"),
+            after_id=schemas.reference(
+                "after_id of the last result, or the id of a message you sent; 0: from the beginning; none: from now"
+            ),
             thread_of=schemas.reference("Only the thread of this message"),
             from_=schemas.text("Only from this address"),
             timeout_seconds={

@@ -52,7 +52,7 @@ def checked(arguments: object) -> dict[str, Any]:
         ({"id": "1", "emoji": 5}, "emoji: must be a string or null."),
         ({"id": "1", "to": []}, "to: needs at least 1 item."),
         ({"id": "1", "to": ["a", 5]}, "to[1]: must be a string."),
-        ({"id": "1", "to": "a"}, "to: must be an array."),
+        ({"id": "1", "to": "a"}, "to: must be an array, in [ ]."),
         ({"id": "1", "to": ["a", "b", "c", "d"]}, "to: takes at most 3 items"),
         ({"id": "1", "to": ["a", "a"]}, "to: names something twice."),
         ({"id": "1", "name": ""}, "name: must not be empty."),

@@ -108,6 +108,7 @@ async def test_an_unknown_attachment_is_the_hosts_to_refuse(ann: Agent, bob: Age
     message_id = await attach(ann, bob, "a.txt", b"x")
     got = await bob.call("download_attachment", id=message_id, filename="b.txt")
     assert got.error["host_text"] == "attachment not found"
+    assert "filename" in got.error["next"]
 
 
 async def test_a_hosted_server_refuses_save_to(world: World, ann: Agent, bob: Agent, tmp_path: Path) -> None:

@@ -155,6 +155,15 @@ async def test_a_terminal_message_has_no_reply_target(world: World, ann: Agent) 
     assert "terminal" in thread.text
 
 
+async def test_a_message_that_asks_for_no_reply_is_not_offered_for_one(world: World, ann: Agent) -> None:
+    """`reply` would refuse what "To answer" had told."""
+    message_id = world.here.deliver("@x@there.test", [ann.address], body="FYI", no_reply=True)
+    thread = await ann.call("get_thread", id=str(message_id))
+    assert "To answer" not in thread.text
+    assert "allow_no_reply: true" in thread.text
+    assert thread["reply_target_id"] == str(message_id)
+
+
 async def test_mark_read_marks_what_it_can_and_says_why_not(ann: Agent, bob: Agent) -> None:
     await ann.send(bob)
     message_id = (await bob.newest())["id"]

@@ -40,6 +40,25 @@ async def test_a_message_goes_out_and_the_result_says_what(ann: Agent, bob: Agen
     assert (got["important"], got["no_reply"], got["terminal"]) == (False, False, False)
 
 
+async def test_an_answer_that_is_faster_than_the_next_call_is_not_missed(ann: Agent, bob: Agent) -> None:
+    """The result names the position to wait from; a wait without one begins when it is called."""
+    sent = await ann.call("send_message", to=[bob.address], body="quick?")
+    assert f'or "{sent["id"]}" without one' in sent["next"]
+    assert sent["next"] in sent.text
+    answer = await bob.call("reply", id=(await bob.newest())["id"], body="quick!")
+    assert f'or "{answer["id"]}" without one' in answer["next"]
+    got = await ann.call("wait_for_message", after_id=sent["id"], timeout_seconds=5, settle_seconds=0)
+    assert [message["body"] for message in got["messages"]] == ["quick!"]
+
+
+async def test_where_no_answer_is_wanted_none_is_waited_for(ann: Agent, bob: Agent) -> None:
+    sent = await ann.call("send_message", to=[bob.address], body="FYI", no_reply=True, idempotency_key="k")
+    assert "next" not in sent.fields
+    again = await ann.call("send_message", to=[bob.address], body="FYI", no_reply=True, idempotency_key="k")
+    assert again["repeated"] is True
+    assert "next" not in again.fields
+
+
 async def test_all_arguments_reach_the_recipient(ann: Agent, bob: Agent) -> None:
     await ann.call(
         "send_message", to=[bob.address], topic="t", body='{"a": 1}', type="application/json", important=True,
