@@ -9,9 +9,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from fmsg.address import same_address
 from fmsg.answers import Answer
 from fmsg.decode import JsonReader, read_message, read_page
-from fmsg.errors import BadInput, Unauthorized
+from fmsg.errors import BadInput, NotFound, Unauthorized
 from fmsg.events import HEARTBEAT_S, MAX_FRAME_BYTES, EventSocket
 from fmsg.http import HostHttp
 from fmsg.message import Added, AttachmentInfo, Draft, Message, Page, Reacted, ReadMark, Sent, Thread
@@ -69,9 +70,12 @@ class WebApi:
         return await self._page("list_sent", "/fmsg/sent", limit, offset)
 
     async def message(self, message_id: int) -> Message:
-        """One message, its id filled in."""
+        """One message, its id filled in. A draft of somebody else is `NotFound`, whatever the host shows of it."""
         answer = await self._call("message", "GET", f"/fmsg/{message_id}")
-        return read_message(answer.data, message_id=message_id)
+        message = read_message(answer.data, message_id=message_id)
+        if message.is_draft:
+            await self._check_own(message.from_)
+        return message
 
     async def body(self, message_id: int, *, max_bytes: int | None = None) -> Body:
         """The body's bytes; at most ``max_bytes`` of them, and then the rest is not fetched."""
@@ -88,7 +92,16 @@ class WebApi:
 
     async def thread(self, message_id: int) -> Thread:
         """The lineage from the root to the message. `NotFound` also where the host is older than this route."""
-        return _read_thread((await self._call("thread", "GET", f"/fmsg/{message_id}/thread/messages")).data)
+        thread = _read_thread((await self._call("thread", "GET", f"/fmsg/{message_id}/thread/messages")).data)
+        for message in thread.messages or ():
+            if message.visible and message.from_ and message.time is None:
+                await self._check_own(message.from_)
+        return thread
+
+    async def _check_own(self, sender: str) -> None:
+        """Current hosts show drafts to the recipients they name (FMSG-003 as met), who are none before it is sent."""
+        if not same_address(sender, await self.address()):
+            raise NotFound(404, "message not found")
 
     async def create_draft(self, draft: Draft) -> int:
         """Create a draft; its id stays the message's id."""

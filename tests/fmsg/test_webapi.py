@@ -391,3 +391,18 @@ def _everything_of(error: BaseException) -> list[str]:
         said += [repr(link), str(link), repr(link.args), repr(vars(link))]
         link = link.__cause__ or link.__context__
     return said
+
+
+async def test_a_draft_is_its_authors_alone(host: FakeHost, api: WebApi) -> None:
+    for sender, own in (("@Alice@a.test", True), ("@bob@b.test", False)):
+        draft = {"id": 3, "from": sender, "to": ["@alice@a.test"], "type": "text/plain", "size": 1, "time": None}
+        host.answer("GET", "/fmsg/3", draft)
+        host.answer("GET", "/fmsg/3/thread/messages", {"root_id": 3, "trigger_id": 3, "messages": [draft]})
+        if own:
+            assert (await api.message(3)).is_draft
+            assert (await api.thread(3)).root_id == 3
+            continue
+        with pytest.raises(NotFound):
+            await api.message(3)
+        with pytest.raises(NotFound):
+            await api.thread(3)

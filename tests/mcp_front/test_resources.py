@@ -6,6 +6,7 @@ import mcp_types
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from fmsg.message import Draft
 from mcp_front.framing import STATEMENT
 from mcp_front.resources import read_resource, resource_templates, resources
 from tests.mcp_front.agents import Agent, World
@@ -100,3 +101,15 @@ async def test_a_host_in_trouble_is_an_internal_error(world: World, ann: Agent) 
         await read_resource(ann.context, "fmsg://message/1")
     assert error.value.error.code == mcp_types.INTERNAL_ERROR
     assert "down" in error.value.error.message
+
+
+async def test_somebody_elses_draft_is_not_there_however_it_is_asked_for(ann: Agent, cat: Agent) -> None:
+    """Current hosts show a draft to whom it names; who wrote it may still think better of it."""
+    draft = Draft(from_=ann.address, to=(cat.address,), type="text/plain", size=6, data="secret")
+    draft_id = str(await ann.context.caller.api.create_draft(draft))
+    for tool in ("get_message", "get_thread", "delivery_status"):
+        assert (await cat.call(tool, id=draft_id)).error["status"] == 404
+        assert "secret" in (await ann.call("get_message", id=draft_id)).text
+    for uri in (f"fmsg://message/{draft_id}", f"fmsg://thread/{draft_id}"):
+        with pytest.raises(MCPError, match="404"):
+            await read_resource(cat.context, uri)
