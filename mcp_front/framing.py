@@ -33,6 +33,9 @@ hidden text to whoever reads code points, as models do. After an ideograph one b
 _TICKS = re.compile("``+")
 """Runs of backticks that could end a code block of Markdown (CommonMark, 4.5)."""
 
+_ACTIVE = re.compile(r"[\[\]<`]")
+"""What begins a link, an image, HTML or code in Markdown. A client that renders a topic must fetch nothing for it."""
+
 TOKEN_BYTES = 4
 """Of a fence's token. It need not be a secret for long: content was written before the token was drawn."""
 
@@ -90,7 +93,7 @@ class Report:
     def cite(self, line: str) -> None:
         """Our own words around foreign bits that went through `quoted` or `visible`."""
         self._foreign = True
-        self._parts.append(line)
+        self._parts.append(_Cited(line))
 
     def fence(self, content: str) -> None:
         """Foreign content, exactly as it is, inside a fence."""
@@ -107,8 +110,13 @@ class Report:
         while any(token in content for content in contents):
             token = self._token()
         lines = [STATEMENT] if self._foreign else []
-        lines += [self._fenced(part, token) if isinstance(part, _Foreign) else part for part in parts]
+        lines += [self._shown(part, token) for part in parts]
         return ("\n\n" if self._markdown else "\n").join(lines)
+
+    def _shown(self, part: str, token: str) -> str:
+        if isinstance(part, _Foreign):
+            return self._fenced(part, token)
+        return _ACTIVE.sub(r"\\\g<0>", part) if self._markdown and isinstance(part, _Cited) else part
 
     def _fenced(self, content: str, token: str) -> str:
         fenced = f"<<<{token}\n{content}\n{token}>>>"
@@ -116,6 +124,12 @@ class Report:
             return fenced
         ticks = "`" * (max((len(run) for run in _TICKS.findall(content)), default=2) + 1)
         return f"{ticks}\n{fenced}\n{ticks}"
+
+
+class _Cited(str):
+    """Marks a part as ours with bits of others in it."""
+
+    __slots__ = ()
 
 
 class _Foreign(str):

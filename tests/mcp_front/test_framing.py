@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from itertools import count
 
@@ -154,6 +155,17 @@ def test_a_preview_fits(text: str, most: int) -> None:
 def test_a_preview_says_that_there_is_more() -> None:
     assert one_line("a b\n\tc", max_chars=10) == "a b c"
     assert one_line("abcdefghijk", max_chars=10) == "abcdefghi…"
+
+
+def test_a_cited_topic_loads_no_image_and_is_no_link_where_the_block_is_rendered() -> None:
+    topic = quoted("![x](https://x.test/p) <img src=https://x.test/q> `a` [l](https://x.test) \\[m](n)")
+    plain, rendered = Report(), Report(markdown=True)
+    for report in (plain, rendered):
+        report.cite(f"topic {topic}")
+    assert plain.text().endswith(f"topic {topic}")
+    shown = rendered.text().splitlines()[-1]
+    assert not re.search(r"(?<!\\)(?:\\\\)*[\[\]<`]", shown)
+    assert re.sub(r"\\([\[\]<`])", r"\1", shown) == f"topic {topic}"
 
 
 def test_tokens_are_not_guessable() -> None:
