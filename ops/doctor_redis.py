@@ -195,7 +195,7 @@ class RedisChecks:
             found = [await self._store.activations.get(caller) for caller in callers]
             opened = [activation for activation in found if activation is not None]
             if callers and not opened:
-                do = "Give every process the same FMSG_SEAL_KEY; to rotate, put the new key in front of the old one."
+                do = "Give every process the same FMSG_SEAL_KEY; `fmsg-mcpd keygen --help` says how to rotate it."
                 raise Trouble(f"none of {len(callers)} records opens with this FMSG_SEAL_KEY", do)
             foreign = {one.api_url for one in opened if self._api_url and one.api_url.rstrip("/") != self._api_url}
             if foreign:
