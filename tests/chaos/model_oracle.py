@@ -251,7 +251,9 @@ def _judge(case: Case, agents: list[Agent]) -> None:
         for agent in group:
             received.update(agent.received)
             unmarked.update(agent.unmarked)
-        first = min(group, key=lambda agent: agent.began_s if agent.began_s is not None else float("inf"))
+        # A subscription begins with the call that makes it: while the host is down that need not be the first.
+        choose = max if case.has("host down") else min
+        first = choose(group, key=lambda agent: agent.began_s if agent.began_s is not None else float("inf"))
         # A message that was minutes on its way, not recorded yet, and a store that forgets at that moment.
         hopeless = {op.id for op in case.ops if op.late_s > 100.0} if forgetful else set()
         lost = [id_ for id_ in first.expected() if id_ not in received and id_ not in hopeless]
