@@ -108,6 +108,8 @@ class _Stream:
     async def _look(self) -> float:
         """See whether the inbox has changed, and tell; returns when to look again."""
         try:
+            # At each look, not only before an event: a stream of a revoked key must end, and keep no feed alive.
+            await self._caller.confirm(within_s=LIVE_LOOK_S * 2)
             await self._activate()
             live = await self._live()
             state = await self._store.ledger.state(self._caller.key)
@@ -118,7 +120,6 @@ class _Stream:
                 state = caught_up.state
             now = (state.epoch, state.last_n)
             if self._seen is not None and now != self._seen:
-                await self._caller.confirm(within_s=LIVE_LOOK_S * 2)
                 await self._send(event_to_notification(ResourceUpdated(INBOX_URI), self.meta))
             self._seen = now
         except (LedgerError, HostFailed, HostUnreachable, HostMisbehaved, Throttled):

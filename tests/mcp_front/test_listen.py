@@ -156,6 +156,23 @@ async def test_a_key_that_is_refused_ends_the_stream(running: Front) -> None:
         assert await stream.next() is None
 
 
+async def test_a_revoked_key_ends_the_stream_though_a_live_feed_tells_of_nothing(
+    running: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No request of the stream goes to the host then, so nothing but a look of its own finds out."""
+    monkeypatch.setattr(listen, "LIVE_LOOK_S", 0.05)
+    await running.store.fleet.beat(Member(id="d1", name="d", since_s=0.0))
+    report = FeedReport(state="live", daemon="d1", since_s=0.0)
+    await running.store.activations.report(caller_key(running.api_url, ANN), report)
+    key = running.key(ANN)
+    async with listening(running, key, resourceSubscriptions=["fmsg://inbox"]) as stream:
+        await stream.next()
+        await _until_active(running)
+        running.host.control.revoke_key(key)
+        assert "not accepted" in (await stream.next())["error"]["message"]
+        assert await stream.next() is None
+
+
 async def test_streams_count_as_waits() -> None:
     async with front(budgets=Budgets(max_waits_per_caller=1)) as running:
         key = running.key(ANN)
