@@ -136,6 +136,8 @@ class Agent:
         """What of the thread arrived within the window of the first comes with it, as far as it is in the ledger."""
         if not outcome.ids or outcome.redelivered or not outcome.ids[0].n or self.spec.subscription:
             return
+        if outcome.ids[0].id in outcome.already_returned:
+            return  # what comes again in doubt comes without what certainly lay before
         if request.after_id == self.began_with:
             return  # what lies before the id it began with is not for it, wherever it was recorded
         if self._world.store.down or self._world.store.lossy or {CUT_BY_TIME, STORE_AWAY} & set(outcome.notes):
