@@ -23,8 +23,9 @@ from mcp_front.topics import TOPICS
 
 BODY_BYTES = 32_768
 """Of one body; get_message gives more."""
-BUDGET_BYTES = 262_144
-"""Of all bodies of a batch: what a model can take in at once. What does not fit comes with the next call."""
+BUDGET_BYTES = 65_536
+"""Of all bodies of a batch, some 16,000 tokens: agents' programs cut results, many at 25,000, and with the end of one
+its position would be gone. What does not fit comes with the next call."""
 ITEM_BYTES = 600
 """Counted for a message besides its body."""
 PAGE_HEADROOM = 10

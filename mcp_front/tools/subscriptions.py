@@ -44,7 +44,7 @@ def _listed(found: Sequence[Summary]) -> ToolResult:
         filters = f", thread {summary.thread_root}" if summary.thread_root else ""
         filters += f", from {shown_address(summary.from_)}" if summary.from_ else ""
         report.cite(
-            f"{summary.name}: after_id {summary.after_id}{filters}; {summary.outstanding} results not acknowledged; "
+            f"{summary.name}: after_id {summary.after_id}{filters}; not acknowledged: {summary.outstanding}; "
             f"last used {rfc3339(summary.used_s)}"
         )
     if not items:

@@ -197,7 +197,8 @@ def _show_rest(report: Report, fields: Fields, outcome: WaitOutcome) -> None:
         ]
         fields["pending_count"] = outcome.pending_count
         senders = dict.fromkeys(shown_address(arrival.from_) for arrival in outcome.pending[:SHOWN_PENDING])
-        report.cite(f"More waiting: {outcome.pending_count}, from {', '.join(senders)}.")
+        others = " and maybe others" if outcome.pending_count > SHOWN_PENDING else ""
+        report.cite(f"More waiting: {outcome.pending_count}, from {', '.join(senders)}{others}.")
     if outcome.skipped:
         skipped = outcome.skipped[-SHOWN_SKIPPED:]
         fields["skipped"] = [_skipped_item(*each) for each in skipped]

@@ -12,6 +12,7 @@ from fmsg.directory import Directory
 from mcp_front.framing import STATEMENT
 from mcp_front.settings import FrontSettings
 from mcp_front.tools.batch import BODY_BYTES, BUDGET_BYTES
+from mcp_front.tools.wait import SHOWN_PENDING
 from mcp_front.topics import TOPICS
 from mcp_front.waiting.request import WaitOutcome, WaitSettings
 from tests.mcp_front.agents import Agent, Answer, World, check_result, until
@@ -76,6 +77,15 @@ async def test_what_waits_behind_a_batch_is_told_with_its_senders(ann: Agent, bo
     assert got["pending_count"] == 1
     assert [entry["from"] for entry in got["pending"]] == [cat.address]
     assert f"More waiting: 1, from {cat.address}." in got.text
+
+
+async def test_senders_that_are_not_named_are_not_denied(ann: Agent, bob: Agent, cat: Agent) -> None:
+    """A few of what waits are looked at; the rest may be of anybody."""
+    for number in range(SHOWN_PENDING + 2):
+        await ann.send(bob, str(number))
+    await cat.send(bob, "last")
+    got = await wait(bob, after_id="0")
+    assert f"More waiting: {SHOWN_PENDING + 2}, from {ann.address} and maybe others." in got.text
 
 
 async def test_a_timeout_is_a_normal_answer_that_says_what_to_call(bob: Agent) -> None:
