@@ -90,6 +90,12 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(entry.id for entry in self.entries if entry.id in self.early and entry.sent_at_s <= at_s)
 
 
+def nothing_past(state: LedgerState) -> Past:
+    """There is nothing that the ledger does not hold, and nobody has to be asked to know it."""
+    nobody = frozenset[int]()
+    return Past(entries=(), early=nobody, beside=nobody, complete=True, offsets={}, state=state, calls=0)
+
+
 async def read_past(
     api: WaitApi, ledger: Ledger, caller: CallerKey, address: str, *, origin: Origin, state: LedgerState
 ) -> Past:

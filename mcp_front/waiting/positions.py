@@ -19,7 +19,7 @@ from ledger.arrival import Arrival, CallerKey, LedgerState, Place
 from ledger.catch_up import CaughtUp, catch_up, is_news, seen_from
 from ledger.port import Documents, Ledger, NoLedger
 from mcp_front.waiting.errors import UnknownPosition
-from mcp_front.waiting.past import Moved, Origin, Past, WaitApi, read_past
+from mcp_front.waiting.past import Moved, Origin, Past, WaitApi, nothing_past, read_past
 from mcp_front.waiting.unrest import LOOK_BACK_S, Unrest
 from mcp_front.waiting.walks import Step, load_step
 
@@ -300,6 +300,10 @@ class Positions:
         return Origin(id=message_id, early_s=at_s - LOOK_BACK_S if unrest else at_s, exact=False)
 
     async def _past(self, origin: Origin, state: LedgerState) -> Past:
+        if not state.baseline.newest_id:
+            # The ledger began with an empty inbox and was never trimmed: it holds all there ever was, and an agent that
+            # waits for its first message asks from the beginning each time.
+            return nothing_past(state)
         return await read_past(self._api, self._ledger, self._caller, self._address, origin=origin, state=state)
 
     async def _entry(self, message_id: int, n: int) -> Arrival:

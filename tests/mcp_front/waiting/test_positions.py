@@ -294,6 +294,25 @@ def test_from_now_in_an_empty_inbox() -> None:
     run(scenario())
 
 
+def test_an_inbox_that_was_always_empty_is_not_asked_for_again_and_again() -> None:
+    """An agent waits for its first message in a loop, from "0": its ledger knows that there was nothing before it."""
+
+    async def scenario() -> None:
+        world = await cold()
+        await world.begin_ledger()
+        await world.feed_goes_live()
+        listed = world.host.asked["list_received"]
+        for _ in range(3):
+            outcome = await world.wait(after_id=0, settle_s=0.0, timeout_s=1.0)
+            assert (outcome.status, outcome.after_id, outcome.transport) == ("timeout", 0, "websocket")
+        assert world.host.asked["list_received"] == listed
+        await world.arrive(1)
+        assert ids((await world.wait(after_id=0, settle_s=0.0)).ids) == [1]
+        await world.close()
+
+    run(scenario())
+
+
 def test_drafts_addressed_to_the_caller_are_never_marked_nor_lost() -> None:
     """A draft is listed before it is sent: it is no message then, and a new one once it is sent."""
 
