@@ -34,12 +34,12 @@ from mcp_front.tools.tool import Tool, ToolResult, define
 
 MESSAGE_BODY_BYTES = 65_536
 """Shown of one message unless the caller wants more or less: some 16,000 tokens, a fraction of a model's context."""
-THREAD_BODY_BYTES = 8_192
+THREAD_BODY_BYTES = 4_096
 """Shown of each message of a thread: what people write fits; what they paste is cut."""
 MOST_BODY_BYTES = 16 * 1024 * 1024
 """Above the host's default of 10 MB for a body: who wants all of it gets it."""
-THREAD_MESSAGES = 30
-"""Shown of a lineage: the root and the newest, at most 240 kB of text by default."""
+THREAD_MESSAGES = 20
+"""Shown of a lineage: the root and the newest, at most 80 kB of text by default, some 20,000 tokens."""
 MOST_THREAD_MESSAGES = 200
 """As many as a walked lineage can have."""
 MOST_MARKED = 100
