@@ -97,7 +97,9 @@ class Desk:
         """A wait is over. The last one ends the look that is going on."""
         self._wakes.remove(wake)
         if not self._wakes and self._look is not None:
-            self._look.cancel()
+            # Whoever sits down before it has ended must not end with it: a renewed wait comes at once.
+            look, self._look = self._look, None
+            look.cancel()
 
     def away_since(self, since_s: float) -> None:
         """The store does not answer, and positions are handed out without it. POSIX seconds."""
@@ -204,14 +206,15 @@ class Desk:
         self._looking(positions).add_done_callback(ended)
 
     def _looking(self, positions: Positions) -> asyncio.Task[CaughtUp]:
-        if self._look is None:
+        if self._look is None or self._look.done():
             # Ended by `leave` of the last wait that sits here.
             self._look = asyncio.get_running_loop().create_task(self._run(positions))
             self._look.add_done_callback(self._looked)
         return self._look
 
     def _looked(self, task: asyncio.Task[CaughtUp]) -> None:
-        self._look = None
+        if self._look is task:
+            self._look = None
         if not task.cancelled():
             task.exception()  # whoever wanted the result may be gone: an error nobody asks for is no error of the loop
         for wake in tuple(self._wakes):
