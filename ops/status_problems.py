@@ -155,7 +155,10 @@ def _feed_advice(picture: Picture, *, fresh: bool) -> str:
     if callers.states.get("asking", 0) + callers.states.get("stopped", 0) > callers.looked_at / 2:
         return "They lack a valid token: their next request brings one."
     if callers.states.get(UNREPORTED, 0) or callers.states.get(OWNERLESS, 0):
-        return "No daemon has them yet: look at the daemons' logs (FMSG_SEAL_KEY, FMSG_API_URL)."
+        return (
+            "No daemon has them, or this FMSG_SEAL_KEY is not the fleet's (`fmsg-mcpd doctor --only redis` tells): else "
+            "look at the daemons' logs (FMSG_SEAL_KEY, FMSG_API_URL)."
+        )
     return "Look at one: fmsg-mcpd caller @address."
 
 
