@@ -156,8 +156,8 @@ def _feed_advice(picture: Picture, *, fresh: bool) -> str:
         return "They lack a valid token: their next request brings one."
     if callers.states.get(UNREPORTED, 0) or callers.states.get(OWNERLESS, 0):
         return (
-            "No daemon has them, or this FMSG_SEAL_KEY is not the fleet's (`fmsg-mcpd doctor --only redis` tells): else "
-            "look at the daemons' logs (FMSG_SEAL_KEY, FMSG_API_URL)."
+            "No daemon has them, or this FMSG_SEAL_KEY is not the fleet's (`fmsg-mcpd doctor --only redis` tells): "
+            "else look at the daemons' logs (FMSG_SEAL_KEY, FMSG_API_URL)."
         )
     return "Look at one: fmsg-mcpd caller @address."
 
