@@ -77,6 +77,8 @@ def _told(tool: str, schema: Schema, fault: jsonschema.ValidationError) -> str:
         case "type":
             hint = " Message ids are strings of decimal digits." if _is_reference(fault.schema) else ""
             return f"{where}: must be {_kinds(limit)}.{hint}"
+        case "anyOf":
+            return f"{where}: must be {_kinds([branch['type'] for branch in limit])}."
         case "pattern" if _is_reference(fault.schema):
             return f"{where}: is not a message reference. Pass the id as the string of digits that a result gave."
         case "minimum":

@@ -99,7 +99,8 @@ REACT = Tool(
         takes=schemas.closed(
             ("id", "emoji"),
             id=schemas.reference("Message id"),
-            emoji={"type": ["string", "null"], "description": "One emoji"},
+            # Branches, not a list of types: clients that translate schemas for a model may refuse all tools for a list.
+            emoji={"anyOf": [{"type": "string"}, {"type": "null"}], "description": "One emoji"},
         ),
         gives=schemas.result(id=schemas.TEXT, reaction_id=schemas.TEXT_OR_NULL, cleared=schemas.FLAG),
         reads=False,

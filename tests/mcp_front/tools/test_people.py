@@ -47,6 +47,11 @@ async def test_clearing_where_nothing_was_sends_nothing(ann: Agent, bob: Agent) 
     assert (cleared["reaction_id"], cleared["cleared"]) == (None, True)
 
 
+async def test_what_is_neither_an_emoji_nor_null_is_refused_here(ann: Agent) -> None:
+    got = await ann.call("react", id="1", emoji=5)
+    assert got.text == "emoji: must be a string or null."
+
+
 @pytest.mark.parametrize("emoji", ["ab", "👍👍", "no emoji at all"])
 async def test_what_is_an_emoji_is_for_the_host_to_say(ann: Agent, bob: Agent, emoji: str) -> None:
     await ann.send(bob)
