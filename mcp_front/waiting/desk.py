@@ -17,6 +17,7 @@ from ledger.catch_up import CaughtUp
 from ledger.port import LedgerError, NoLedger, Store
 from mcp_front.caller import Caller
 from mcp_front.waiting.positions import Positions
+from mcp_front.waiting.recent import Recent
 from mcp_front.waiting.request import Transport, WaitSettings
 from mcp_front.waiting.trouble import PASSING, retry_after_s
 from mcp_front.waiting.unrest import LOOK_BACK_S, Unrest, load_unrest, save_unrest
@@ -62,6 +63,8 @@ class Desk:
         """Whether the other replicas can know of it."""
         self._away_since_s = float("inf")
         self._owed_marks: dict[int, None] = {}
+        self.recent = Recent()
+        """What this process read of the ledger."""
         self.trouble: FmsgError | None = None
         """Why the last look at the host failed; None after one that did not."""
         self._caller = caller
@@ -114,6 +117,7 @@ class Desk:
 
     def changed(self, *, now_s: float) -> None:
         """The ledger began anew or lost its end, some time before ``now_s``; while it did not answer, if it did not."""
+        self.recent.end()
         self.unrest = Unrest(min(now_s, self._away_since_s) - LOOK_BACK_S, now_s).joined(self.unrest)
         self.unrest_is_stored = False
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fmsg.address import fold
-from ledger.arrival import CallerKey
+from ledger.arrival import CallerKey, Slice
 from ledger.port import Documents, Ledger
 from mcp_front.caller import Caller
 from mcp_front.waiting.decide import Filters
@@ -36,6 +36,8 @@ class Stand:
     """Seconds since the call began."""
     emergency: bool
     """Whether the shared store is away and this is a store of this process alone."""
+    saw: Callable[[Slice], None] | None
+    """Is told of everything that is read of the shared ledger."""
     owe_marks: Callable[[Iterable[int]], None]
     """Has the shared store told of returned messages once it is back."""
 
@@ -96,6 +98,7 @@ class Footing:
             self._caller.address,
             seed_limit=self._settings.seed_limit,
             unrest=self._unrest,
+            recent=self._grounds.shared.desks.at(self._caller.key).recent,
         )
         self._positions.look_together = partial(ground.desks.at(self._caller.key).look, self._positions)
         return had_one
@@ -142,6 +145,7 @@ class Footing:
             filters=self._filters,
             elapsed=elapsed,
             emergency=self._ground.emergency,
+            saw=None if self._ground.emergency else desk.recent.saw,
             owe_marks=self._grounds.shared.desks.at(self._caller.key).owe_marks,
         )
 

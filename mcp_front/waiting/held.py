@@ -182,6 +182,7 @@ class Held:
                 filters=self._keeper.filters(stand.filters),
                 settle_s=self._request.settle_s,
                 max_batch=self._settings.max_batch,
+                saw=stand.saw,
             )
         if stand.transport == "poll" and not closing:
             self._poll(stand)

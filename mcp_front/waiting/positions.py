@@ -20,6 +20,7 @@ from ledger.catch_up import CaughtUp, catch_up, is_news, seen_from
 from ledger.port import Documents, Ledger, NoLedger
 from mcp_front.waiting.errors import UnknownPosition
 from mcp_front.waiting.past import Moved, Origin, Past, WaitApi, nothing_past, read_past
+from mcp_front.waiting.recent import Recent
 from mcp_front.waiting.unrest import LOOK_BACK_S, Unrest
 from mcp_front.waiting.walks import Step, load_step
 
@@ -30,7 +31,7 @@ BACK_S = 600.0
 host and ledger, with much room."""
 SKEW_S = 120.0
 """An entry recorded so long before a message was sent arrived before it, whatever the clocks say."""
-LATE_S = 60.0
+LATE_S = 5.0
 """A message that follows another by its id, and became available so long before it, was long on its way or follows a
 draft that was sent late. The latter is by far the commoner: then it was returned before, and is marked."""
 MARKS_S = 86_400.0
@@ -93,8 +94,12 @@ class Positions:
         *,
         seed_limit: int,
         unrest: Callable[[str], Awaitable[Unrest | None]] | None = None,
+        recent: Recent | None = None,
     ) -> None:
-        """``unrest`` is told the ledger's epoch and tells of a change of ledgers, if there was one."""
+        """``unrest`` is told the ledger's epoch and tells of a change of ledgers, if there was one.
+
+        ``recent``: what this process read of the shared ledger.
+        """
         self.look_together: Callable[[], Awaitable[CaughtUp]] | None = None
         """Looks at the host's list together with the caller's other waits; else each looks for itself."""
         self._api = api
@@ -104,6 +109,7 @@ class Positions:
         self._address = address
         self._seed_limit = seed_limit
         self._unrest = unrest
+        self._recent = recent or Recent()
 
     async def look(self) -> CaughtUp:
         """Compare the host's list with the ledger now; begin the ledger where there is none."""
@@ -196,8 +202,12 @@ class Positions:
         entry = await self._entry(message_id, n)
         before, state = await self._back(n, since_s=entry.sent_at_s - BACK_S)
         follows = {one.id for one in before if _may_follow(one, entry.id, entry.sent_at_s)}
+        stood = self._recent.before(message_id)
+        known = {one.id for one in before if one.id in stood and one.sent_at_s <= entry.sent_at_s}
+        follows -= known
         unrest = await self._unrest_at(entry.sent_at_s, state)
         again = _perhaps_returned(before, follows, entry, state, unrest) | _out_of_order(before, state)
+        again -= known
         if follows:
             handed_out_n = await self._handed_out_n(before)
             again |= {one.id for one in before if one.id in follows and state.seed_n < one.n <= handed_out_n}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ledger.arrival import Arrival, CallerKey
+from ledger.arrival import Arrival, CallerKey, Slice
 from ledger.port import Ledger
 from ledger.roots import resolve_roots
 from mcp_front.waiting.decide import ROOT_PATIENCE_S, SHOWN, Decision, Filters, Return, View, WaitUntil, cut, decide
@@ -49,8 +49,9 @@ class Pursuit:
         filters: Filters,
         settle_s: float,
         max_batch: int,
+        saw: Callable[[Slice], None] | None = None,
     ) -> None:
-        self.reader = Reader(ledger, caller, start)
+        self.reader = Reader(ledger, caller, start, saw=saw)
         self.skipped: deque[tuple[int, Reason]] = deque(maxlen=SHOWN)
         self.skipped_count = 0
         self.passed: set[int] = set()
@@ -62,6 +63,7 @@ class Pursuit:
         self._ledger = ledger
         self._caller = caller
         self._positions = positions
+        self._saw = saw
         self._asked: dict[int, float] = {}
         self._returned = frozenset[int]()
         self._marks_read: set[int] = set()
@@ -93,7 +95,8 @@ class Pursuit:
             steps += 1
             if steps >= STEPS_AT_ONCE or closing:
                 return Found(decision=decision, view=view, paused=True)
-            self.reader = Reader(self._ledger, self._caller, await self._positions.after(self.position))
+            start = await self._positions.after(self.position)
+            self.reader = Reader(self._ledger, self._caller, start, saw=self._saw)
 
     def shorten(self, found: Found, count: int) -> Return:
         """The answer with at most ``count`` messages."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
-from ledger.arrival import Arrival, CallerKey, LedgerState
+from ledger.arrival import Arrival, CallerKey, LedgerState, Slice
 from ledger.port import Ledger
 from mcp_front.waiting.decide import Progress, thread_of
 from mcp_front.waiting.past import Moved, Past
@@ -22,7 +22,10 @@ behind comes with the next call."""
 class Reader:
     """Reads a ledger from a `Start` on, and drops what the position has moved past."""
 
-    def __init__(self, ledger: Ledger, caller: CallerKey, start: Start) -> None:
+    def __init__(
+        self, ledger: Ledger, caller: CallerKey, start: Start, *, saw: Callable[[Slice], None] | None = None
+    ) -> None:
+        """``saw`` is told of everything that is read of the ledger."""
         self.entries: list[Arrival] = list(start.past.entries) if start.past else []
         self.position: Position = start.position
         self.start = start
@@ -32,6 +35,7 @@ class Reader:
         self._caller = caller
         self._read_n = start.after_n
         self._verify = start.verify
+        self._saw = saw
         self._more = False
 
     @property
@@ -59,6 +63,8 @@ class Reader:
             slice_ = await self._ledger.read(self._caller, after_n, CHUNK, since=self.state)
             entries = self._check(slice_.entries, slice_.state, after_n)
             self.state = slice_.state
+            if self._saw is not None:
+                self._saw(slice_)
             self.entries.extend(entries)
             if len(slice_.entries) < CHUNK:
                 self._more = False

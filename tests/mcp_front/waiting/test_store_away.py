@@ -133,14 +133,18 @@ def test_a_position_with_a_low_id_brings_again_what_has_higher_ones_marked() -> 
         after_id = (await read(world, after_id, 1)).after_id
         assert after_id == 1
         store.down = True
+        # This process remembers what stood before it, another one does not.
         outcome = await world.wait(after_id=after_id, timeout_s=10.0, settle_s=0.0)
         assert STORE_AWAY in outcome.notes
+        assert outcome.ids == ()
+        elsewhere = world.another_front()
+        outcome = await world.wait(front=elsewhere, after_id=after_id, timeout_s=10.0, settle_s=0.0)
         assert outcome.already_returned == set(ids(outcome.ids)) == {2}
         store.down = False
         await asyncio.sleep(5.0)
         await world.feed_goes_live()
         after_id = outcome.after_id
-        while (outcome := await world.wait(after_id=after_id, timeout_s=1.0, settle_s=0.0)).ids:
+        while (outcome := await world.wait(front=elsewhere, after_id=after_id, timeout_s=1.0, settle_s=0.0)).ids:
             assert outcome.already_returned == set(ids(outcome.ids)) <= {1, 3, 4}
             after_id = outcome.after_id
         await world.arrive(5)
@@ -163,7 +167,13 @@ def test_what_comes_again_after_a_flush_is_marked_to_the_last_of_it() -> None:
         store.flush()
         await world.feed_goes_live()
         seen: list[int] = []
-        while (outcome := await world.wait(after_id=after_id, timeout_s=1.0, settle_s=0.0)).ids:
+        assert (await world.wait(after_id=after_id, timeout_s=1.0, settle_s=0.0)).ids == ()
+        elsewhere = world.another_front()
+        await world.wait(front=elsewhere, after_id=after_id, timeout_s=0.0)
+        store.flush()
+        await world.feed_goes_live()
+        # A process that read less knows only that there was a flush.
+        while (outcome := await world.wait(front=elsewhere, after_id=after_id, timeout_s=1.0, settle_s=0.0)).ids:
             assert outcome.already_returned == set(ids(outcome.ids))
             seen += ids(outcome.ids)
             after_id = outcome.after_id
