@@ -187,7 +187,7 @@ def parser() -> argparse.ArgumentParser:
         "status",
         "show the whole deployment, problems first",
         "Show daemons and their share of the callers, fronts, waits, workers, queue and Redis, and above all what is "
-        "wrong and what to do.\nReads Redis alone: needs FMSG_REDIS_URL and FMSG_SEAL_KEY. Exit status 1 where it "
+        "wrong and what to do. Reads Redis alone: needs FMSG_REDIS_URL and FMSG_SEAL_KEY. Exit status 1 where it "
         "cannot be read.",
         _status,
     )
@@ -265,9 +265,9 @@ def parser() -> argparse.ArgumentParser:
 def _add(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, short: str, long: str, run: Run
 ) -> argparse.ArgumentParser:
-    command = commands.add_parser(
-        name, help=short, description=long, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    # A text with lines of its own keeps them; any other is wrapped to the terminal.
+    formatter = argparse.RawDescriptionHelpFormatter if "\n" in long else argparse.HelpFormatter
+    command = commands.add_parser(name, help=short, description=long, formatter_class=formatter)
     command.set_defaults(run=run)
     return command
 

@@ -50,6 +50,7 @@ def test_help_says_what_a_command_is_for(command: str, capsys: pytest.CaptureFix
     text = capsys.readouterr().out
     assert text.startswith(f"usage: fmsg-mcpd {command}")
     assert len(text) > 150
+    assert max(map(len, text.splitlines())) <= 120
 
 
 def test_stdio_help_explains_the_four_variables(capsys: pytest.CaptureFixture[str]) -> None:
