@@ -165,4 +165,6 @@ class Footing:
             self._ground.desks.at(self._caller.key).leave(self._wake)
         if self._unlisten is not None:
             self._unlisten()
-        self._ground = self._unlisten = None
+        if self._positions is not None:
+            self._positions.look_together = None  # it refers to the positions themselves
+        self._ground = self._unlisten = self._positions = None

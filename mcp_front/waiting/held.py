@@ -105,8 +105,14 @@ class Held:
         self.wake()
 
     def release(self) -> None:
-        """Let go of everything."""
+        """Let go of everything. The call is over.
+
+        Also of what refers back here: the garbage collector looks at what is held for long as good as never, and ended
+        waits would pile up until it does.
+        """
         self._footing.release()
+        self._stand = self._pursuit = None
+        del self._footing, self._keeper
 
     async def run(self) -> WaitOutcome:
         """Wait. Raises `WaitError`, and what the host answers about the key or the arguments."""
