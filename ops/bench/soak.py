@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from fmsg.http import KEEP_ALIVE_S
 from ops.bench.client import BenchClient, CallFailed
 from ops.bench.figures import Scene
 from ops.bench.hold import WARM_UP, warm_up
@@ -73,7 +74,8 @@ async def soak(target: Target, size: Size) -> Scene:
     if keys_at:
         scene.series["Redis keys"] = keys_at
     await settle(target, longest_s=size.settle_s)
-    await asyncio.sleep(min(2.0, size.idle_s))
+    # Connections to the host are kept for a while after their last use; they are no leftovers.
+    await asyncio.sleep(min(KEEP_ALIVE_S + 5.0, size.soak_s / 10))
     _growth(scene, size)
     scene.note("waits", counts.waits, "")
     scene.note("of them ran out", counts.timeouts, "")
