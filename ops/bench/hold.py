@@ -40,7 +40,8 @@ async def hold(target: Target, size: Size) -> Scene:
         title="Waiting callers",
         how=(
             f"{most:,} callers the server has never heard of wait in steps, each with one wait on a connection of its "
-            f"own. After each step, once everything has settled, memory and {size.idle_s:g} s of idle CPU are read. "
+            f"own. After each step, once everything has settled, memory and {size.idle_s:g} s of idle CPU are read; what "
+            "those who were there already cost meanwhile is taken off the CPU of the newcomers. "
             f"Then all go away, come back as known callers with waits of {size.renew_s:g} s, and stay until every wait "
             "has run out and was renewed."
         ),
@@ -74,13 +75,15 @@ async def _step(
     await crowd.join(more)
     took_s = time.monotonic() - began_s
     await settle(target, longest_s=size.settle_s)
-    held = len(crowd)
+    held, over_s = len(crowd), time.monotonic() - began_s
     settled = target.costs()
     spent, grown = between(began, settled), between(before, settled)
+    idle = {name: _idle_share(scene, name) for name in spent}
     at = f"{held:,}"
     yard = bare.get(at, NOTHING)
     for name, cost in spent.items():
-        each_ms = cost.cpu_s / len(more) * 1000
+        # Those who were there already cost something meanwhile.
+        each_ms = max(0.0, cost.cpu_s - idle[name] * over_s) / len(more) * 1000
         scene.note(
             f"{at}: {name} CPU per new caller", each_ms, "ms", bare=yard.cpu_s * 1000 if name == "front" else None
         )
@@ -96,6 +99,12 @@ async def _step(
         scene.note(f"{at}: {name} memory", settled[name].rss_bytes / 1e6, "MB")
     scene.note(f"{at}: new callers per second", len(more) / took_s, "/s")
     await _idle(scene, target, size, at=at)
+
+
+def _idle_share(scene: Scene, name: str) -> float:
+    """The part of a core that a process used when idle after the step before."""
+    measured = [figure for key, figure in scene.figures.items() if key.endswith(f": {name} idle CPU")]
+    return measured[-1].value / 100 if measured else 0.0
 
 
 async def _idle(scene: Scene, target: Target, size: Size, *, at: str) -> None:
