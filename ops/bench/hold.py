@@ -40,8 +40,8 @@ async def hold(target: Target, size: Size) -> Scene:
         title="Waiting callers",
         how=(
             f"{most:,} callers the server has never heard of wait in steps, each with one wait on a connection of its "
-            f"own. After each step, once everything has settled, memory and {size.idle_s:g} s of idle CPU are read; what "
-            "those who were there already cost meanwhile is taken off the CPU of the newcomers. "
+            f"own. After each step, once everything has settled, memory and {size.idle_s:g} s of idle CPU are read; "
+            "what those who were there already cost meanwhile is taken off the CPU of the newcomers. "
             f"Then all go away, come back as known callers with waits of {size.renew_s:g} s, and stay until every wait "
             "has run out and was renewed."
         ),
