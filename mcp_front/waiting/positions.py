@@ -31,9 +31,6 @@ BACK_S = 600.0
 host and ledger, with much room."""
 SKEW_S = 120.0
 """An entry recorded so long before a message was sent arrived before it, whatever the clocks say."""
-LATE_S = 5.0
-"""A message that follows another by its id, and became available so long before it, was long on its way or follows a
-draft that was sent late. The latter is by far the commoner: then it was returned before, and is marked."""
 MARKS_S = 86_400.0
 """How long a handed-out position is remembered (`ledger.limits.LedgerLimits.returned_ttl_s`)."""
 AT_ONCE_S = 0.05
@@ -211,7 +208,9 @@ class Positions:
         if follows:
             handed_out_n = await self._handed_out_n(before)
             again |= {one.id for one in before if one.id in follows and state.seed_n < one.n <= handed_out_n}
-            again |= {one.id for one in before if one.id in follows and one.sent_at_s < entry.sent_at_s - LATE_S}
+            # With a higher id but an earlier time it was on its way for a while, or follows a draft that was sent late.
+            # The latter is by far the commoner: then it was returned before.
+            again |= {one.id for one in before if one.id in follows and one.sent_at_s < entry.sent_at_s}
         doubtful = [one for one in before if one.id in follows or one.id in again]
         past = None
         oldest = before[0] if before else entry

@@ -118,7 +118,7 @@ def test_what_was_returned_without_the_store_is_marked_where_it_comes_again() ->
 
 
 def test_a_position_with_a_low_id_brings_again_what_has_higher_ones_marked() -> None:
-    """Without the store it is found by its id; what stands above was returned long before the draft was sent."""
+    """Without the store it is found by its id; what stands above it was there before the draft was sent."""
 
     async def main() -> None:
         world, store = world_and_store()
@@ -128,7 +128,7 @@ def test_a_position_with_a_low_id_brings_again_what_has_higher_ones_marked() -> 
         for message_id in (2, 3, 4):
             await world.arrive(message_id)
         after_id = (await read(world, 0, 2, 3, 4)).after_id
-        await asyncio.sleep(100.0)
+        await asyncio.sleep(1.0)
         await world.push(world.host.send(1))
         after_id = (await read(world, after_id, 1)).after_id
         assert after_id == 1
