@@ -10,6 +10,8 @@ from ops.bench.plot import plot
 from ops.bench.report import BEGIN_NOTES, END_NOTES, publish
 from tests.ops.bench.test_figures import a_run
 
+ROOT = Path(__file__).parents[3]
+
 
 def a_scene() -> Scene:
     """A scene with two figures that have aims."""
@@ -51,3 +53,12 @@ def test_a_plot_is_xml_and_escapes_its_texts() -> None:
 
 def test_a_plot_of_one_point_of_nothing() -> None:
     ElementTree.fromstring(plot("nothing", {"none": [(5, 0.0)]}, x="x"))
+
+
+def test_the_published_page_is_the_one_its_run_makes(tmp_path: Path) -> None:
+    published = ROOT / "docs" / "performance.md"
+    (tmp_path / "performance.md").write_text(published.read_text())
+    publish(read((ROOT / "docs" / "performance" / "run.json").read_bytes()), tmp_path)
+    assert (tmp_path / "performance.md").read_text() == published.read_text()
+    for picture in (tmp_path / "performance").glob("*.svg"):
+        assert picture.read_text() == (ROOT / "docs" / "performance" / picture.name).read_text()
