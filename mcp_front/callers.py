@@ -296,7 +296,7 @@ class KeyCaller:
     It is the token source of its own Web API client.
     """
 
-    __slots__ = ("_address", "_api", "_api_key", "_callers", "_digest", "_key")
+    __slots__ = ("_address", "_api_key", "_callers", "_digest", "_key")
 
     def __init__(self, callers: Callers, api_key: str, digest: KeyDigest, address: str, key: CallerKey) -> None:
         self._callers = callers
@@ -304,7 +304,6 @@ class KeyCaller:
         self._digest = digest
         self._address = address
         self._key = key
-        self._api: WebApi | None = None
 
     def __repr__(self) -> str:
         return f"KeyCaller({self._key!r})"
@@ -322,9 +321,8 @@ class KeyCaller:
     @property
     def api(self) -> WebApi:
         """See `Caller`."""
-        if self._api is None:
-            self._api = _CallersApi(self._callers, self, self._digest)
-        return self._api
+        # Not kept: it refers to this caller, and only a full garbage collection would free the two.
+        return _CallersApi(self._callers, self, self._digest)
 
     @property
     def api_url(self) -> str:

@@ -78,6 +78,9 @@ class Connection(HttpToolsProtocol):
         on_lost, self.on_lost = self.on_lost, None
         if on_lost is not None:
             on_lost()
+        # They refer to the connection, and it to them: only a full collection would free them, and those are rare.
+        self.cycle = None  # type: ignore[assignment]  # as before the first request
+        self.scope = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         """Bytes between requests begin a new deadline, whatever they are.

@@ -117,7 +117,10 @@ class Exchange:
                 # As the SDK's `serve_one`, without closing what a connection may have been given to close: ours are
                 # given nothing, and every held call would keep a frame for it.
                 runner = ServerRunner(server, envelope.connection, lifespan_state)
-                result = await runner.on_request(self, envelope.method, envelope.params)
+                on_request = runner.on_request
+                # It keeps the method it gave out, which refers to it: only a full garbage collection would free that.
+                vars(runner).pop("on_request", None)
+                result = await on_request(self, envelope.method, envelope.params)
                 status, answer = 200, {"jsonrpc": "2.0", "id": self.request_id, "result": result}
             except Exception as error:  # noqa: BLE001 - the SDK's ladder of errors; unknown ones are logged there
                 status, answer = self._failed(error, modern=envelope.modern)
