@@ -7,6 +7,7 @@ comes again: what has a higher id (it was given its id later) or became availabl
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
@@ -34,7 +35,7 @@ SKEW_S = 120.0
 MARKS_S = 86_400.0
 """How long a handed-out position is remembered (`ledger.limits.LedgerLimits.returned_ttl_s`)."""
 AT_ONCE_S = 0.05
-"""A call that finds its place so soon after it began need not ask what is younger than it."""
+"""A call that finds its place so soon after it began looks at the newest entry only, unless that is younger."""
 CLOCKS_S = 2.0
 """How far the clocks of host and ledger are taken to differ, where only the ledger's is at hand."""
 END = 2**52
@@ -110,9 +111,8 @@ class Positions:
 
     async def look(self) -> CaughtUp:
         """Compare the host's list with the ledger now; begin the ledger where there is none."""
-        return await catch_up(
-            self._api, self._ledger, self._caller, self._address, source="poll", seed_limit=self._seed_limit
-        )
+        to = (self._api, self._ledger, self._caller, self._address)
+        return await catch_up(*to, source="poll", seed_limit=self._seed_limit)
 
     async def _look(self) -> CaughtUp:
         return await (self.look() if self.look_together is None else self.look_together())
@@ -123,10 +123,14 @@ class Positions:
         ``caught_up``: no feed keeps the ledger up to date, so the host was asked just now. What was recorded since may
         be younger than the call; its time says so, to the second, and in doubt a message counts as younger.
         """
+        now = asyncio.get_running_loop().time
+        began_at = now() - elapsed_s
         at_once = caught_up is None and elapsed_s < AT_ONCE_S
         tail = await self._ledger.read_back(self._caller, END, 1 if at_once else CHUNK)
-        entries, state = tail.entries, tail.state
-        young = frozenset[int]()
+        if at_once and any(entry.arrived_at_s > tail.state.now_s - (now() - began_at) for entry in tail.entries):
+            at_once, tail = False, await self._ledger.read_back(self._caller, END, CHUNK)
+        elapsed_s = now() - began_at  # the way to the store and back included: in doubt a message is younger
+        entries, state, young = tail.entries, tail.state, frozenset[int]()
         if not at_once:
             host_time_s = caught_up.host_time_s if caught_up else None
             young = _younger(entries, began_s=state.now_s - elapsed_s, elapsed_s=elapsed_s, host_time_s=host_time_s)

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from ledger.arrival import CallerKey, Slice
 from ledger.limits import LedgerLimits
 from ledger.store import MemoryStore
 from mcp_front.waiting.errors import UnknownPosition, UnknownThread
@@ -277,6 +278,32 @@ def test_from_now_on_a_ledger_that_slept() -> None:
         await asyncio.sleep(60.0)
         outcome = await world.wait(timeout_s=1.0)
         assert (outcome.status, outcome.after_id) == ("timeout", 5)
+
+    run(scenario())
+
+
+def test_from_now_while_the_store_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A feed records a message after the call came in and before its place was found: it came after the call."""
+
+    async def scenario() -> None:
+        world = await cold((4, 500.0))
+        await world.feed_goes_live()
+        read_back = world.store.ledger.read_back
+        came: list[int] = []
+
+        async def slowly(caller: CallerKey, before_n: int, limit: int) -> Slice:
+            if not came:
+                came.append(7)
+                await asyncio.sleep(0.01)
+                await world.arrive(7)
+                await asyncio.sleep(0.01)
+            return await read_back(caller, before_n, limit)
+
+        monkeypatch.setattr(world.store.ledger, "read_back", slowly)
+        outcome = await world.wait(settle_s=0.0, timeout_s=5.0)
+        assert came == [7]
+        assert ids(outcome.ids) == [7]
+        await world.close()
 
     run(scenario())
 
