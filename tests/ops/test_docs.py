@@ -14,9 +14,6 @@ from tests.ops.deploy_files import ROOT, SETTING_NAMES
 PAGES = sorted((*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")))
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
-COMING = frozenset({"docs/performance.md"})
-"""Targets and pages that the pages name and that are still being made. Empty when they are there."""
-
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 
@@ -62,7 +59,7 @@ def test_every_command_exists_with_its_options(page: Path) -> None:
 def test_every_target_of_make_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {name for line in code(page.read_text()) for name in re.findall(r"^(?:\$ )?make ([a-z-]+)", line)}
-    assert named <= targets | COMING
+    assert named <= targets
 
 
 @every_page
@@ -72,8 +69,6 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             continue
         path, _, anchor = target.partition("#")
         found = (page.parent / path).resolve() if path else page
-        if target in COMING and not found.exists():
-            continue
         assert found.exists(), target
         if anchor:
             assert anchor in anchors(found), target
@@ -85,4 +80,4 @@ def test_every_file_named_exists(page: Path) -> None:
     tops = "|".join(path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith("."))
     for line in INLINE.findall(FENCE.sub("", page.read_text())):
         if re.fullmatch(rf"(?:{tops})/[\w./@-]+", line):
-            assert (ROOT / line).exists() or line in COMING, line
+            assert (ROOT / line).exists(), line
