@@ -135,6 +135,12 @@ class Placing:
         now_s = self._ctx.clock()
         for lease in leases:
             self._contested.pop(lease.caller, None)
+            held = self._holdings.get(lease.caller)
+            if held is not None:
+                # Planned and moved at the same moment, it was taken twice; a feed put in the place of another would
+                # leave that one's socket open for ever.
+                held.epoch, held.owned = lease.epoch, True
+                continue
             activation = activations.get(lease.caller)
             if activation is None or not self._is_of_our_host(activation):
                 orphans.append(lease.caller)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 import pytest
@@ -40,6 +41,21 @@ async def test_a_joiner_takes_its_share_and_no_caller_is_without_a_socket_meanwh
     assert max(loads.values()) <= capacity(24, 2)
     for caller in callers:
         assert caller.counts in ([1], [1, 2, 1]), "one socket at least, two only while it changes hands"
+
+
+async def test_a_caller_that_is_taken_twice_at_the_same_moment_has_one_feed(world: World) -> None:
+    """By a plan and by a move, when a daemon dies: the second must not put a feed in the place of the first."""
+    running = await world.daemon("one")
+    alice = await world.agent("alice", ask=False)
+    take = running.daemon._placing._take
+    await alice.ask()
+    await asyncio.gather(take([alice.key]), take([alice.key]))
+    await alice.until("live")
+    assert metric("fmsg_mcpd_leases") == 1
+    async with asyncio.timeout(20):
+        await running.drain()
+    assert max(alice.counts) == 1
+    assert alice.sockets == 0
 
 
 async def test_a_large_plan_is_made_beside_the_event_loop(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
