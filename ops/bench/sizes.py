@@ -82,7 +82,7 @@ TINY = Size(
     name="tiny",
     hold_steps=(5, 10),
     one_caller_steps=(1, 3),
-    idle_s=0.3,
+    idle_s=0.1,
     renew_s=1.0,
     wake_waiting=4,
     wakes=3,
@@ -94,8 +94,8 @@ TINY = Size(
     tool_rounds=1,
     stdio_starts=1,
     soak_callers=4,
-    soak_s=1.5,
-    settle_s=1.0,
+    soak_s=1.0,
+    settle_s=0.2,
     own_houses=False,
 )
 """Whether the bench itself works. Its figures mean nothing."""
