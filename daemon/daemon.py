@@ -37,6 +37,13 @@ activation tells. The rest comes with the next scan."""
 LEAVE_WITHIN_S = 5.0
 """How long a daemon that ends tries to say so in the store. Without it, others notice when its heartbeat expires."""
 
+SETTLE_WITHIN_S = 120.0
+"""For so long after its start a daemon may be called unsettled. A whole fleet of thousands that starts at once takes
+longer to connect, and nobody should wait for that to go on."""
+
+FEW = 50
+"""One of so many callers may be on its way for long: one whose token expired stays where its socket is open."""
+
 CLOSE_WITHIN_S = 10.0
 """How long a daemon that ends waits for its sockets to close."""
 
@@ -78,12 +85,30 @@ class Daemon:
         self._hinted: set[CallerKey] = set()
         self._draining = False
         self._scanned = False
+        self._settled = False
+        self._began_s = time.monotonic()
         self._ctx: FeedContext
         self._placing: Placing
 
     def feeds(self) -> Mapping[State, int]:
         """How many feeds are in which state."""
         return Counter(holding.runner.state for holding in self._holdings.values())
+
+    def unsettled(self) -> str | None:
+        """Why a daemon that was started a moment ago has not got its callers yet; None once it had them.
+
+        Whoever restarts one daemon after the other waits for this: the callers of two that move at a time want more new
+        sockets than the host is asked for in the time that a daemon takes to stop.
+        """
+        if not self._settled:
+            if time.monotonic() - self._began_s < SETTLE_WITHIN_S:
+                if not self.ready.is_set():
+                    return "starting: the active callers are not known yet"
+                waiting = self._placing.on_their_way
+                if waiting > len(self._holdings) // FEW:
+                    return f"starting: {waiting} callers are on their way to this daemon"
+            self._settled = True
+        return None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set, then hand the callers over and leave. Cancelled, it leaves at once."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from daemon.feed import WITH_SOCKET, State
+from daemon.feed import PASSING, WITH_SOCKET, State
 from daemon.feed_context import FeedContext
 from daemon.heart import Heart
 from daemon.holding import Holding
@@ -65,6 +65,12 @@ class Placing:
     def moving(self) -> bool:
         """Whether some callers are on their way to us or from us."""
         return bool(self._contested or self._leaving)
+
+    @property
+    def on_their_way(self) -> int:
+        """How many callers are ours by plan and have no socket here yet."""
+        connecting = sum(1 for holding in self._holdings.values() if holding.owned and holding.runner.state in PASSING)
+        return len(self._contested) + connecting
 
     async def plan(self, *, draining: bool) -> None:
         """Compare who owns whom with what we hold, and take what is free. Raises `LedgerUnavailable`."""

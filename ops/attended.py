@@ -27,10 +27,21 @@ ASK_AGAIN_S = 1.0
 
 
 class Readiness:
-    """Whether a process can do its work: Redis can be written and read, and it does not drain."""
+    """Whether a process can do its work: Redis can be written and read, and it does not drain.
 
-    def __init__(self, store: Store, stop: asyncio.Event, *, now: Callable[[], float] = time.monotonic) -> None:
+    ``work`` says what else is in the way of it, if anything is.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        stop: asyncio.Event,
+        *,
+        work: Callable[[], str | None] = lambda: None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
+        self._work = work
         self._stop = stop
         self._now = now
         self._asking = asyncio.Lock()
@@ -39,7 +50,7 @@ class Readiness:
 
     async def why_not(self) -> str | None:
         """None if it can, else the reason."""
-        return "draining" if self._stop.is_set() else await self._store_trouble()
+        return "draining" if self._stop.is_set() else await self._store_trouble() or self._work()
 
     async def store_ready(self) -> bool:
         """Whether Redis can be written and read."""

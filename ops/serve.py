@@ -99,7 +99,7 @@ def daemon() -> int:
 
         from daemon.daemon import Daemon
         from ops import parts
-        from ops.attended import attended
+        from ops.attended import Readiness, attended
         from ops.open_files import raise_limit
         from ops.processes import announce
 
@@ -114,7 +114,10 @@ def daemon() -> int:
                 clock=time.time,
                 rng=random.Random(),
             )
-            async with attended(settings, store, stop, role="daemon", side_port=settings.metrics_port) as port:
+            readiness = Readiness(store, stop, work=running.unsettled)
+            async with attended(
+                settings, store, stop, role="daemon", side_port=settings.metrics_port, readiness=readiness
+            ) as port:
                 announce(daemon=os.getpid(), metrics_port=port)
                 await running.run(stop)
 

@@ -18,6 +18,8 @@ from ledger.seal import SealKeys
 from ops.processes import Child, ChildFailed
 
 DOMAIN = "chaos.test"
+READY_S = 0.25
+"""Between questions whether a process is ready."""
 RESTART_S = 1.0
 """How soon whatever keeps processes running starts a dead one again."""
 
@@ -108,6 +110,17 @@ class Part:
     async def serving(self) -> None:
         """Return once it runs."""
         await self._back.wait()
+
+    async def ready(self) -> None:
+        """Return once it runs and says on its side port that it is ready, as whoever restarts processes waits for."""
+        await self.serving()
+        url = f"http://127.0.0.1:{self.child.announced[-1]['metrics_port']}/readyz"
+        async with aiohttp.ClientSession() as session:
+            while True:
+                async with session.get(url) as answer:
+                    if answer.status == 200:
+                        return
+                await asyncio.sleep(READY_S)
 
 
 class Control:

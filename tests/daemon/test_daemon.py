@@ -105,6 +105,25 @@ async def test_stopped_among_others_it_does_not_wait_for_callers_nobody_can_take
     assert alice.sockets == 0
 
 
+async def test_a_daemon_that_joins_is_unsettled_until_it_has_its_callers(world: World) -> None:
+    """Whoever restarts the next one before would have the callers of both move at the same time."""
+    agents = [await world.agent(f"agent{number}") for number in range(12)]
+    one = await world.daemon("one")
+    await world.bell.until(lambda: one.daemon.unsettled() is None)
+    two = await world.daemon("two", pull_settle_s=0.2)
+    said: list[str | None] = []
+
+    def settled() -> bool:
+        said.append(two.daemon.unsettled())
+        return said[-1] is None
+
+    await world.bell.until(settled)
+    assert any("on their way" in reason for reason in said if reason)
+    live = [report for agent in agents if (report := await agent.report()) and report.daemon == two.daemon.id]
+    assert len(live) >= 5
+    assert all(report.live for report in live)
+
+
 async def test_connects_are_spread_over_time(world: World) -> None:
     agents = [await world.agent(f"agent{number}") for number in range(30)]
     await world.daemon(connects_per_s=20.0)

@@ -22,8 +22,6 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Between the proxy's questions whether a front is ready; after two answers it believes them."""
     notice_s: float = 4.0
     """From being unready to refusing connections (`FMSG_MCP_DRAIN_NOTICE_SECONDS`): above two of those."""
-    settled_s: float = 2.0
-    """What a daemon that joins needs to be given its callers."""
     stopped_s: float = 30.0
     """How long a daemon is stopped: three times as long as its heartbeat holds."""
     down_s: float = 3.0
@@ -55,8 +53,9 @@ async def rolling_restart(fleet: Fleet) -> None:
     for role in ("worker", "daemon", "front"):
         for part in fleet.house.of(role):
             await part.kill(signal.SIGTERM)
-            # As an orchestrator does: the next one only once this one is in use again.
-            await asyncio.sleep(3.0 * fleet.pace.check_s if role == "front" else fleet.pace.settled_s)
+            # As an orchestrator does: the next one only once this one is ready, and a front in use again.
+            await part.ready()
+            await asyncio.sleep(3.0 * fleet.pace.check_s if role == "front" else 0)
 
 
 async def daemon_killed(fleet: Fleet) -> None:

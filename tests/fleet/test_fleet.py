@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(find_proxy() is None, reason=INSTALL),
 ]
 
-PACE = Pace(check_s=0.25, notice_s=1.0, settled_s=1.0, stopped_s=5.0, down_s=1.0, quiet_s=1.0)
+PACE = Pace(check_s=0.25, notice_s=1.0, stopped_s=5.0, down_s=1.0, quiet_s=1.0)
 QUICK = {"FMSG_HEARTBEAT_TTL_SECONDS": "2", "FMSG_RECONCILE_SECONDS": "5"}
 
 

@@ -77,6 +77,13 @@ async def test_whoever_drains_is_not_ready_whatever_redis_says() -> None:
     assert store.asked == 0
 
 
+async def test_what_is_in_the_way_of_the_work_makes_unready_for_as_long() -> None:
+    reasons: list[str | None] = ["starting: 3 callers are on their way to this daemon", None]
+    readiness = Readiness(Flaky(), asyncio.Event(), work=lambda: reasons.pop(0))
+    assert await readiness.why_not() == "starting: 3 callers are on their way to this daemon"
+    assert await readiness.why_not() is None
+
+
 @pytest.mark.parametrize("role", ["front", "daemon", "worker", "up"])
 async def test_an_attended_process_is_listed_and_answers_on_its_side_port(
     role: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
