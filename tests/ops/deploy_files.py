@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,8 @@ def load_all_yaml(path: Path) -> list[Any]:
 
 
 def tool(name: str) -> str:
-    """The path of a program; the test is skipped where it is not installed."""
-    path = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    """The path of a program, of this environment or of the machine; the test is skipped where it is not installed."""
+    path = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if path is None:
         pytest.skip(f"{name} is not installed")
     return path

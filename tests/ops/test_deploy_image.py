@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,5 +138,17 @@ def test_compose_accepts_the_file() -> None:
     run(docker, "compose", "-f", ROOT / "compose.yaml", "config", "--quiet", env=env)
 
 
+def compose_schema(path: Path) -> str:
+    """What the schema of the compose specification says to a file; fails the test where it refuses it."""
+    return run(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", path)
+
+
 def test_the_schema_of_compose_accepts_the_file() -> None:
-    run(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", ROOT / "compose.yaml")
+    compose_schema(ROOT / "compose.yaml")
+
+
+def test_the_schema_of_compose_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    text = (ROOT / "compose.yaml").read_text()
+    (tmp_path / "compose.yaml").write_text(text.replace("stop_grace_period:", "grace_period:"))
+    with pytest.raises(AssertionError, match="grace_period"):
+        compose_schema(tmp_path / "compose.yaml")
