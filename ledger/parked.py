@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fmsg.tokens import AccessToken
+from ledger.patience import BEST_EFFORT_S, patient_for
 from ledger.port import LedgerError
 from ledger.scripts import Key, Scripts
 from ledger.seal import KEY_BYTES, SealBroken, SealKeys
@@ -53,7 +54,8 @@ class ParkedTokens:
         plain = msgspec.msgpack.encode(_Parked(token.value, token.address, token.expires_at_s))
         sealed = keys.seal(plain, bound_to=name.encode())
         try:
-            await self._scripts.command("SET", self._key(name), sealed, "PX", life_ms, idempotent=True)
+            with patient_for(BEST_EFFORT_S):
+                await self._scripts.command("SET", self._key(name), sealed, "PX", life_ms, idempotent=True)
         except LedgerError as error:
             log.info("a token could not be parked", extra={"action": "park_failed", "error": str(error)})
 
@@ -61,7 +63,8 @@ class ParkedTokens:
         """The token that was left by whoever had the same key for the same host."""
         name, keys = _derive(api_key, api_url)
         try:
-            sealed = await self._scripts.command("GET", self._key(name), idempotent=True)
+            with patient_for(BEST_EFFORT_S):
+                sealed = await self._scripts.command("GET", self._key(name), idempotent=True)
         except LedgerError as error:
             log.info("a parked token could not be read", extra={"action": "unpark_failed", "error": str(error)})
             return None
@@ -79,7 +82,8 @@ class ParkedTokens:
         """Take a token away, for instance when the host refused it."""
         name, _ = _derive(api_key, api_url)
         try:
-            await self._scripts.command("DEL", self._key(name), idempotent=True)
+            with patient_for(BEST_EFFORT_S):
+                await self._scripts.command("DEL", self._key(name), idempotent=True)
         except LedgerError as error:
             log.info("a parked token could not be dropped", extra={"action": "unpark_failed", "error": str(error)})
 

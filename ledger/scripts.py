@@ -17,6 +17,7 @@ from typing import Any, Generic, NewType, ParamSpec, Protocol, TypeVar, cast, ge
 
 import redis.exceptions as faults
 
+from ledger.patience import give_up_at
 from ledger.port import LedgerUnavailable
 from telemetry.metrics import REDIS_COMMANDS, REDIS_ERRORS
 
@@ -150,12 +151,23 @@ class Scripts:
         task = asyncio.current_task()
         before = 0 if task is None else task.cancelling()
         try:
-            answer = await self._sent(operation, attempt, idempotent=idempotent)
+            answer = await self._in_time(operation, attempt, idempotent=idempotent)
         except LedgerUnavailable:
             _heed(task, before)
             raise
         _heed(task, before)
         return answer
+
+    async def _in_time(self, operation: str, attempt: Callable[[], Awaitable[Any]], *, idempotent: bool) -> Any:
+        """Give up as soon as whoever asks does (`ledger.patience`)."""
+        at_s = give_up_at()
+        if at_s is None:
+            return await self._sent(operation, attempt, idempotent=idempotent)
+        try:
+            async with asyncio.timeout_at(at_s):
+                return await self._sent(operation, attempt, idempotent=idempotent)
+        except TimeoutError:
+            raise _unavailable(operation, faults.TimeoutError("no answer while it was of use")) from None
 
     async def _sent(self, operation: str, attempt: Callable[[], Awaitable[Any]], *, idempotent: bool) -> Any:
         await self._turn(operation)

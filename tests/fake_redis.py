@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import fakeredis
 from redis.asyncio.client import PubSub
@@ -39,3 +41,20 @@ class FakeTopology(Topology):
         endless = [key for key in await self.client.keys() if await self.client.ttl(key) == -1]
         await self.client.aclose()
         assert endless == []
+
+
+class FreezingTopology(FakeTopology):
+    """A server that stops answering while ``frozen``: commands hang, and nothing but who sent them ends that."""
+
+    frozen = False
+
+    @property
+    def commands(self) -> Commands:
+        """See `ledger.topology.Topology`."""
+        return self
+
+    async def execute_command(self, *words: Any, **options: Any) -> Any:
+        """Send a command, or hang."""
+        if self.frozen:
+            await asyncio.get_running_loop().create_future()
+        return await super().commands.execute_command(*words)

@@ -32,6 +32,7 @@ from fmsg.errors import (
 )
 from fmsg.message import AttachmentInfo, Draft, Message
 from ledger.arrival import CallerKey
+from ledger.patience import BEST_EFFORT_S, patient_for
 from ledger.port import Chore, Chores, LedgerError
 from mcp_front.failures import ToolFailure
 from mcp_front.sending.outgoing import Outgoing
@@ -206,16 +207,18 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     async def _leave(self, kind: str, draft_id: int, *, due_in_s: float) -> None:
+        chore = Chore(kind=kind, caller=self.caller, message_id=draft_id, due_s=self.clock() + due_in_s)
         try:
-            await self.chores.add(
-                Chore(kind=kind, caller=self.caller, message_id=draft_id, due_s=self.clock() + due_in_s)
-            )
+            with patient_for(BEST_EFFORT_S):
+                await self.chores.add(chore)
         except LedgerError:
             log.warning("chore not left", extra={"action": "chore_lost", "chore": kind, "caller": self.caller})
 
     async def _done(self, kind: str, draft_id: int) -> None:
+        chore = Chore(kind=kind, caller=self.caller, message_id=draft_id, due_s=0.0)
         try:
-            await self.chores.done(Chore(kind=kind, caller=self.caller, message_id=draft_id, due_s=0.0))
+            with patient_for(BEST_EFFORT_S):
+                await self.chores.done(chore)
         except LedgerError:
             log.warning("chore not taken back", extra={"action": "chore_kept", "chore": kind, "caller": self.caller})
 

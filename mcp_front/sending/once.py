@@ -27,6 +27,7 @@ import msgspec
 
 from fmsg.errors import BadInput
 from ledger.arrival import CallerKey
+from ledger.patience import BEST_EFFORT_S, patient_for
 from ledger.port import Documents, LedgerError
 from mcp_front.failures import ToolFailure
 from mcp_front.sending.deliver import Delivered, Post, Steps
@@ -138,7 +139,8 @@ class Once:
     async def sent(self, time_s: float) -> None:
         """Note that the message is out. What cannot be written now, the next call learns from the draft."""
         try:
-            await self._change(time_s=time_s)
+            with patient_for(BEST_EFFORT_S):
+                await self._change(time_s=time_s)
         except (Lost, LedgerError):
             log.warning("sent message not noted", extra={"action": "once_not_noted", "caller": self._post.caller})
 
@@ -213,7 +215,8 @@ class Once:
         while True:
             await asyncio.sleep(RENEW_S)
             try:
-                await self._change()
+                with patient_for(BEST_EFFORT_S):
+                    await self._change()
             except Lost:
                 return
             except LedgerError:
@@ -223,18 +226,22 @@ class Once:
         """Leave the key to the next call: free where nothing was sent for certain, else with the draft to look at."""
         try:
             async with self._changing:
-                stored = await self._documents.load(self._post.caller, KIND, self._name)
-                if not stored.version:
-                    return
-                record = msgspec.json.decode(stored.data, type=Record)
-                if record.owner != self._owner or record.time_s is not None:
-                    return
-                if free:
-                    await self._documents.delete(self._post.caller, KIND, self._name)
-                else:
-                    await self._store(msgspec.structs.replace(record, lease_until_s=0.0), expected=stored.version)
+                with patient_for(BEST_EFFORT_S):
+                    await self._leave_key(free=free)
         except LedgerError:
             log.warning("key not let go", extra={"action": "once_kept", "caller": self._post.caller})
+
+    async def _leave_key(self, *, free: bool) -> None:
+        stored = await self._documents.load(self._post.caller, KIND, self._name)
+        if not stored.version:
+            return
+        record = msgspec.json.decode(stored.data, type=Record)
+        if record.owner != self._owner or record.time_s is not None:
+            return
+        if free:
+            await self._documents.delete(self._post.caller, KIND, self._name)
+        else:
+            await self._store(msgspec.structs.replace(record, lease_until_s=0.0), expected=stored.version)
 
 
 class _Told(Steps):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from ledger.patience import BEST_EFFORT_S, patient_for
 from ledger.port import LedgerError
 from mcp_front.waiting.decide import Filters, Return
 from mcp_front.waiting.footing import Stand
@@ -145,16 +146,17 @@ class PlainKeeper:
 async def note(stand: Stand, position: Position, *, above: tuple[int, ...]) -> bool:
     """Remember what was handed out; whether that worked. Without it messages may come twice, but none is lost."""
     try:
-        if position.epoch and not position.n and position.id:
-            await save_step(stand.documents, stand.caller, position.id, Step(position.epoch, position.offset))
-        if position.n or above:
-            await stand.ledger.note_returned(
-                stand.caller,
-                above=above,
-                position=position.id if position.n else 0,
-                epoch=position.epoch,
-                n=position.n,
-            )
+        with patient_for(BEST_EFFORT_S):
+            if position.epoch and not position.n and position.id:
+                await save_step(stand.documents, stand.caller, position.id, Step(position.epoch, position.offset))
+            if position.n or above:
+                await stand.ledger.note_returned(
+                    stand.caller,
+                    above=above,
+                    position=position.id if position.n else 0,
+                    epoch=position.epoch,
+                    n=position.n,
+                )
     except LedgerError as error:
         log.warning("a position was handed out unrecorded: %s", error, extra={"action": "note_failed"})
         return False

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 
@@ -9,6 +10,7 @@ from fmsg.tokens import AccessToken
 from ledger.parked import ParkedTokens
 from ledger.scripts import Scripts
 from ledger.topology import connect
+from tests.fake_redis import FreezingTopology
 from tests.ledger.redis_backends import BACKENDS, Backend, backend_of
 
 KEY = "fmsgk_id1_c2VjcmV0+/="
@@ -90,6 +92,19 @@ async def test_a_damaged_one_is_as_good_as_none(parked: ParkedTokens, backend: B
     (key,) = await backend.keys()
     await backend.command("SET", key, b"rubbish", "PX", 1000)
     assert await parked.find(KEY, URL) is None
+
+
+async def test_a_redis_that_hangs_holds_up_nobody() -> None:
+    """It is frozen and answers nothing: each front exchanges itself, after a moment."""
+    topology = FreezingTopology()
+    parked = ParkedTokens(Scripts(topology.commands), topology)
+    topology.frozen = True
+    async with asyncio.timeout(60.0):
+        await parked.park(KEY, URL, token())
+        assert await parked.find(KEY, URL) is None
+        await parked.drop(KEY, URL)
+    topology.frozen = False
+    await topology.aclose()
 
 
 async def test_without_redis_nothing_fails() -> None:

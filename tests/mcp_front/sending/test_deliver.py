@@ -15,13 +15,15 @@ from fmsg.tokens import KeyTokens
 from fmsg.webapi import WebApi
 from ledger.arrival import caller_key
 from ledger.port import Chore, LedgerUnavailable
-from ledger.store import MemoryStore
+from ledger.seal import SealKeys
+from ledger.store import MemoryStore, RedisStore
 from mcp_front.failures import ToolFailure
 from mcp_front.sending.deliver import DRAFT_LIFE_S, LOOK_DELAYS_S, Delivered, Post
 from mcp_front.sending.outgoing import Outgoing, compose
 from mcp_front.sending.uploads import Upload
 from sandbox.control import Control
 from sandbox.host import SandboxHost, serve
+from tests.fake_redis import FreezingTopology
 from tests.mcp_front.agents import until
 
 ANN = "@ann@here.test"
@@ -206,6 +208,17 @@ async def test_a_store_that_is_away_does_not_hold_up_a_message(desk: Desk, monke
     monkeypatch.setattr(desk.store.chores, "add", away)
     monkeypatch.setattr(desk.store.chores, "done", away)
     delivered = await desk.post.deliver(message())
+    assert await desk.sent() == [delivered.id]
+
+
+async def test_a_store_that_hangs_does_not_hold_up_a_message(desk: Desk) -> None:
+    """Redis is frozen and answers nothing: chores are given up after a moment, the message is out all the same."""
+    topology = FreezingTopology()
+    async with RedisStore(topology, seal=SealKeys.parse(SealKeys.generate())) as store:
+        topology.frozen = True
+        async with asyncio.timeout(60.0):
+            delivered = await msgspec.structs.replace(desk.post, chores=store.chores).deliver(message("a.txt"))
+        topology.frozen = False
     assert await desk.sent() == [delivered.id]
 
 

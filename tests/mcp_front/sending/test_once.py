@@ -23,6 +23,7 @@ from mcp_front.sending.once import KIND, LEASE_S, Once, Repeated, content_hash, 
 from mcp_front.sending.outgoing import Outgoing, compose
 from sandbox.control import Control
 from sandbox.host import SandboxHost, serve
+from tests.fake_redis import FreezingTopology
 from tests.mcp_front.agents import until
 
 ANN = "@ann@here.test"
@@ -347,6 +348,31 @@ async def test_a_store_that_goes_away_after_the_send_costs_nothing(shop: Shop, m
     assert isinstance(first, Delivered)
     assert again == Repeated(id=first.id, time_s=first.time_s)
     assert await shop.mails() == (1, 0)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_store_that_hangs_once_it_is_not_needed_any_more_holds_up_nobody(shop: Shop, refused: bool) -> None:
+    """Redis freezes right before the send: the outcome cannot be noted, or the key not let go, and the call ends."""
+    topology = FreezingTopology()
+
+    async def freeze(name: str) -> None:
+        if name == "after sending":
+            topology.frozen = True
+            if refused:
+                raise HostRefused(400, "no")
+
+    async with RedisStore(topology, seal=SealKeys.parse(SealKeys.generate())) as store:
+        frozen = Shop.at(shop, store)
+        async with asyncio.timeout(60.0):
+            if refused:
+                with pytest.raises(HostRefused):
+                    await frozen.send(hook=freeze)
+            else:
+                assert isinstance(await frozen.send(hook=freeze), Delivered)
+        topology.frozen = False
+        shop.later(LEASE_S + 1.0)
+        await frozen.send()
+        assert await shop.mails() == (1, 0)
 
 
 async def test_the_store_holds_neither_the_key_nor_what_the_message_says(shop: Shop) -> None:
