@@ -12,9 +12,11 @@ A store that answers from its own memory has no use for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
+
+from ledger.port import LedgerUnavailable
 
 BEST_EFFORT_S = 1.0
 """For what may fail: longer than a healthy server ever takes, short enough not to be felt in a tool call."""
@@ -45,3 +47,16 @@ def give_up_at() -> float | None:
     """When a command that is sent now fails, in the event loop's time; None: no sooner than the store lets it."""
     until_s = _until.get()
     return None if until_s is None else max(until_s, asyncio.get_running_loop().time() + LEAST_S)
+
+
+@asynccontextmanager
+async def in_time() -> AsyncIterator[None]:
+    """Around a wait for what somebody else asks of the store: it ends like a command that is sent now.
+
+    Raises `LedgerUnavailable`.
+    """
+    try:
+        async with asyncio.timeout_at(give_up_at()):
+            yield
+    except TimeoutError:
+        raise LedgerUnavailable("The store gave others no answer while this one was of use.") from None

@@ -27,6 +27,7 @@ from fmsg.errors import (
 from fmsg.redact import scrub
 from ledger.port import LedgerError
 from mcp_front.framing import STATEMENT, Report, visible
+from mcp_front.waiting.errors import SubscriptionAway
 
 Kind = Literal[
     "bad_argument",
@@ -101,6 +102,8 @@ def failure_of(error: Exception) -> ToolFailure:
             return ToolFailure(
                 "no_credential", "There is no valid credential for the host now.", next_step="Call again in a moment."
             )
+        case SubscriptionAway():
+            return ToolFailure("store_unavailable", str(error), next_step="Make the same call again in a few seconds.")
         case LedgerError():
             return ToolFailure(
                 "store_unavailable", "The server's store cannot be reached.", next_step="Call again in a moment."

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 
 from fmsg.errors import FmsgError
 from ledger.arrival import CallerKey
 from ledger.catch_up import CaughtUp
-from ledger.port import LedgerError, NoLedger, Store
+from ledger.patience import in_time
+from ledger.port import LedgerError, LedgerUnavailable, NoLedger, Store
 from mcp_front.caller import Caller
 from mcp_front.waiting.positions import Positions
 from mcp_front.waiting.recent import Recent
@@ -30,6 +31,30 @@ CREDENTIAL_RETRY_S = 5.0
 """How soon a feed that asks for a credential is given one, though its caller was reported active a moment ago."""
 
 
+class _Turn:
+    """One asks the store at a time, for all who queue here; they share its failure, too.
+
+    Else each of thousands would find out in turn, for as long as a frozen server holds a command, that it is away.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._failures = 0
+
+    @asynccontextmanager
+    async def take(self) -> AsyncIterator[None]:
+        """Queue, then ask. Raises `LedgerUnavailable` where somebody has failed to meanwhile."""
+        failures = self._failures
+        async with in_time(), self._lock:
+            if self._failures != failures:
+                raise LedgerUnavailable("The store gave no answer a moment ago.")
+            try:
+                yield
+            except LedgerUnavailable:
+                self._failures += 1
+                raise
+
+
 class Members:
     """The live daemons, asked for once in a while by whoever needs them."""
 
@@ -39,11 +64,11 @@ class Members:
         self._absent_s = absent_s
         self._ids = frozenset[str]()
         self._read_at = float("-inf")
-        self._lock = asyncio.Lock()
+        self._turn = _Turn()
 
     async def alive(self, daemon: str) -> bool:
         """Whether a daemon's heartbeat was there a moment ago. Raises what the store raises."""
-        async with self._lock:
+        async with self._turn.take():
             now = asyncio.get_running_loop().time()
             if now - self._read_at >= (self._cache_s if daemon in self._ids else self._absent_s):
                 self._ids = frozenset(member.id for member in await self._store.fleet.members())
@@ -77,7 +102,7 @@ class Desk:
         self._needs_credential = False
         self._transport: Transport = "poll"
         self._transport_at = float("-inf")
-        self._lock = asyncio.Lock()
+        self._turn = _Turn()
         self._look: asyncio.Task[CaughtUp] | None = None
         self._look_at = float("-inf")
         self._failures = 0
@@ -172,7 +197,7 @@ class Desk:
         """Whether a live feed records this caller's arrivals. Raises what the store raises."""
         if self._knows_transport():
             return self._transport
-        async with self._lock:
+        async with self._turn.take():
             if not self._knows_transport():
                 report = await self._store.activations.feed(self._caller)
                 live = report is not None and report.live and await self._members.alive(report.daemon)

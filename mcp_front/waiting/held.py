@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 
 from fmsg.errors import HostUnreachable
+from ledger.patience import patient_until
 from ledger.port import LedgerUnavailable, NoLedger, StaleEpoch
 from mcp_front.caller import Caller
 from mcp_front.waiting.answers import answer, answer_again, answer_nothing
 from mcp_front.waiting.decide import Return, WaitUntil
+from mcp_front.waiting.errors import SubscriptionAway
 from mcp_front.waiting.footing import Footing, Stand
 from mcp_front.waiting.grounds import Grounds
 from mcp_front.waiting.keeper import Keeper
@@ -29,6 +32,8 @@ FIRST_STEP_S = 10.0
 """Finding the position may take so long whatever the time limit: a call with a short one must get something, too."""
 LAST_STEP_S = 3.0
 """The last look at the ledger, at the end of the call, may take so long."""
+STORE_GRACE_S = 1.0
+"""A store that hangs is waited for until so long after the time limit: the agent's own timer may be hardly longer."""
 COALESCE_S = 0.05
 """While a settle window is open, bells are answered so much later: only a full batch ends a window early, and a burst
 rings once per message."""
@@ -119,9 +124,12 @@ class Held:
         while True:
             closing = self._closing
             outcome = await self._try(closing)
+            away = isinstance(self._trouble, LedgerUnavailable)
+            if outcome is None and closing and away and not self._request.subscription:
+                outcome = await self._try(closing)  # the host can be looked at without the store
             if outcome is not None:
                 return outcome
-            if closing:
+            if closing or (away and self._request.subscription and self._closing):
                 return await self._give_up()
             await self._sleep()
 
@@ -142,8 +150,9 @@ class Held:
         if self._look_again_at is not None and self._look_again_at <= now:
             self._pursuit = None
         try:
-            async with asyncio.timeout_at(limit):
-                step = await self._step(closing)
+            with self._hurried():
+                async with asyncio.timeout_at(limit):
+                    step = await self._step(closing)
             outcome = await self._respond(step)
         except TimeoutError:
             return None
@@ -257,7 +266,8 @@ class Held:
             count = await self._fit(decision.batch)
             if count < len(decision.batch):
                 decision = pursuit.shorten(found, count)
-        after_id = await self._keeper.keep(self._stand, pursuit, decision)
+        with self._hurried():
+            after_id = await self._keeper.keep(self._stand, pursuit, decision)
         if after_id is None:
             self._pursuit = None
             self._rung = True
@@ -271,23 +281,31 @@ class Held:
         outcome = answer_again(delivery, again=again, transport=self.transport, notes=self._notes())
         if self._fit is not None:
             await self._fit(outcome.ids)
-        if again and not await self._keeper.keep_again(delivery):
-            self._rung = True
-            return None
+        with self._hurried():
+            if again and not await self._keeper.keep_again(delivery):
+                self._rung = True
+                return None
         return outcome
+
+    def _hurried(self) -> AbstractContextManager[None]:
+        """Around what is asked of the store: one that hangs must not make the call late."""
+        return patient_until(max(self._deadline, self._loop.time()) + STORE_GRACE_S)
 
     async def _give_up(self) -> WaitOutcome:
         """The time is over: a normal result with a good position. Raises where there is no position to name yet."""
         accepted = False
         after_id = self._keeper.position_id
         try:
-            async with asyncio.timeout(LAST_STEP_S):
-                await self._caller.confirm(within_s=self._settings.confirm_s)
-                accepted = True
-                if self._stand is not None and self._pursuit is not None:
-                    after_id = await self._keeper.close(self._stand, self._pursuit)
+            with self._hurried():
+                async with asyncio.timeout(LAST_STEP_S):
+                    await self._caller.confirm(within_s=self._settings.confirm_s)
+                    accepted = True
+                    if self._stand is not None and self._pursuit is not None:
+                        after_id = await self._keeper.close(self._stand, self._pursuit)
         except (TimeoutError, LedgerUnavailable, NoLedger, StaleEpoch, *PASSING) as error:
             self._trouble = self._trouble or error
+        if after_id is None and self._request.subscription and isinstance(self._trouble, LedgerUnavailable):
+            raise SubscriptionAway(self._request.subscription) from self._trouble
         if after_id is None:
             raise self._trouble or HostUnreachable("the host did not answer before the time limit; call again")
         return answer_nothing(
