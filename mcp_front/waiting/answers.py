@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mcp_front.waiting.behind import Behind
 from mcp_front.waiting.decide import SHOWN, Return, thread_of
 from mcp_front.waiting.pursuit import Found, Pursuit
 from mcp_front.waiting.request import Transport, WaitOutcome
@@ -32,7 +33,9 @@ def answer(
     )
 
 
-def answer_again(delivery: Delivery, *, again: bool, transport: Transport, notes: tuple[str, ...]) -> WaitOutcome:
+def answer_again(
+    delivery: Delivery, behind: Behind, *, again: bool, transport: Transport, notes: tuple[str, ...]
+) -> WaitOutcome:
     """A subscription gives a delivery again; not ``again`` where it was this very call's, which never heard."""
     entries = tuple(piece.arrival() for piece in delivery.pieces)
     open_ended = [entry.id for entry in entries if not entry.terminal]
@@ -43,6 +46,8 @@ def answer_again(delivery: Delivery, *, again: bool, transport: Transport, notes
         ids=entries,
         thread_root_id=root or None,
         reply_target_id=open_ended[-1] if open_ended else None,
+        pending=behind.pending,
+        pending_count=behind.count,
         redelivered=frozenset(entry.id for entry in entries) if again else frozenset(),
         notes=notes,
         transport=transport,

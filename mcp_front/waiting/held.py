@@ -16,6 +16,7 @@ from ledger.patience import patient_until
 from ledger.port import LedgerUnavailable, NoLedger, StaleEpoch
 from mcp_front.caller import Caller
 from mcp_front.waiting.answers import answer, answer_again, answer_nothing
+from mcp_front.waiting.behind import look_behind
 from mcp_front.waiting.decide import Return, WaitUntil
 from mcp_front.waiting.errors import SubscriptionAway
 from mcp_front.waiting.footing import Footing, Stand
@@ -240,7 +241,7 @@ class Held:
         self._resume_at = self._loop.time() + (0.0 if self._moves <= MOVES_AT_ONCE else 1.0)
 
     def _store_failed(self, error: LedgerUnavailable) -> None:
-        self._trouble = error
+        self._trouble = SubscriptionAway(self._request.subscription) if self._request.subscription else error
         self._footing.store_failed()
         self._keeper.leave(self._pursuit, foreign=True)
         self._pursuit = None
@@ -278,7 +279,8 @@ class Held:
 
     async def _give_again(self, delivery: Delivery) -> WaitOutcome | None:
         again = not self._keeper.is_own(delivery)
-        outcome = answer_again(delivery, again=again, transport=self.transport, notes=self._notes())
+        behind = await look_behind(self._keeper, self._stand, self._caller.api, max_batch=self._settings.max_batch)
+        outcome = answer_again(delivery, behind, again=again, transport=self.transport, notes=self._notes())
         if self._fit is not None:
             await self._fit(outcome.ids)
         with self._hurried():
@@ -304,8 +306,6 @@ class Held:
                         after_id = await self._keeper.close(self._stand, self._pursuit)
         except (TimeoutError, LedgerUnavailable, NoLedger, StaleEpoch, *PASSING) as error:
             self._trouble = self._trouble or error
-        if after_id is None and self._request.subscription and isinstance(self._trouble, LedgerUnavailable):
-            raise SubscriptionAway(self._request.subscription) from self._trouble
         if after_id is None:
             raise self._trouble or HostUnreachable("the host did not answer before the time limit; call again")
         return answer_nothing(

@@ -65,6 +65,10 @@ class Keeper(Protocol):
         """Record that a delivery is given again. False: another was faster, begin anew."""
         ...
 
+    async def behind(self, stand: Stand) -> Start | None:
+        """Where that begins which is given after what comes again; None where nothing does."""
+        ...
+
     async def close(self, stand: Stand, pursuit: Pursuit) -> int:
         """Record how far a wait came that returns nothing: the position to name."""
         ...
@@ -131,6 +135,10 @@ class PlainKeeper:
     async def keep_again(self, delivery: Delivery) -> bool:
         """Never asked: nothing is given again here."""
         return False
+
+    async def behind(self, stand: Stand) -> Start | None:
+        """See `Keeper`."""
+        return None
 
     async def close(self, stand: Stand, pursuit: Pursuit) -> int:
         """See `Keeper`."""

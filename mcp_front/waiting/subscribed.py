@@ -151,6 +151,10 @@ class SubscriptionKeeper:
         """See `Keeper`."""
         return await self._kept.redeliver(delivery)
 
+    async def behind(self, stand: Stand) -> Start:
+        """See `Keeper`: nothing at or below the frontier is given anew."""
+        return await self._go_on(stand)
+
     async def close(self, stand: Stand, pursuit: Pursuit) -> int:
         """See `Keeper`."""
         if pursuit.position != self._frontier:

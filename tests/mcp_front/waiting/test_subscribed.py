@@ -306,3 +306,65 @@ def test_nothing_is_delivered_while_the_host_cannot_confirm_the_key() -> None:
         await world.close()
 
     run(scenario())
+
+
+def test_a_result_that_comes_again_says_what_is_behind_it_as_the_first_one_did() -> None:
+    """The answer was lost; meanwhile more arrived, on its thread and on another. All of that is pending, once each."""
+
+    async def scenario() -> None:
+        world = await live()
+        await world.wait(subscription="s", timeout_s=0.0)
+        await world.arrive(5)
+        await world.arrive(6, from_=BEN)
+        first = await world.wait(subscription="s", after_id=4)
+        assert (ids(first.ids), ids(first.pending), first.pending_count) == ([5], [6], 1)
+        again = await world.wait(subscription="s", after_id=4, front=world.another_front())
+        assert (ids(again.ids), ids(again.pending), again.pending_count) == ([5], [6], 1)
+        await asyncio.sleep(10.0)
+        await world.arrive(7, pid=5)
+        await world.push(world.host.put(8, no_reply=True))
+        again = await world.wait(subscription="s", after_id=4)
+        assert (ids(again.ids), ids(again.pending), again.pending_count) == ([5], [6, 7], 2)
+        following = await world.wait(subscription="s", after_id=5)
+        assert (ids(following.ids), ids(following.pending)) == ([6], [7])
+        await world.close()
+
+    run(scenario())
+
+
+def test_what_is_behind_is_told_by_the_filters_of_the_subscription() -> None:
+    async def scenario() -> None:
+        world = await live()
+        await world.wait(subscription="s", from_=ANN, timeout_s=0.0)
+        await world.arrive(5)
+        await world.arrive(6, from_=BEN)
+        await world.arrive(7)
+        for _ in range(2):
+            outcome = await world.wait(subscription="s", after_id=4)
+            assert (ids(outcome.ids), ids(outcome.pending), outcome.pending_count) == ([5], [7], 1)
+        await world.close()
+
+    run(scenario())
+
+
+def test_a_result_comes_again_though_nobody_can_tell_what_is_behind_it() -> None:
+    """The store fails when it is read for what is pending: the delivery itself is ready, and the rest comes later."""
+
+    async def scenario() -> None:
+        world = await live()
+        await world.wait(subscription="s", timeout_s=0.0)
+        await world.arrive(5)
+        await world.arrive(6, from_=BEN)
+        await world.wait(subscription="s", after_id=4)
+
+        async def away(*_: object, **__: object) -> None:
+            raise LedgerUnavailable("Redis: gone")
+
+        read, world.store.ledger.read = world.store.ledger.read, away  # type: ignore[method-assign, assignment]
+        again = await world.wait(subscription="s", after_id=4)
+        assert (ids(again.ids), again.pending_count) == ([5], 0)
+        world.store.ledger.read = read  # type: ignore[method-assign]
+        assert ids((await world.wait(subscription="s", after_id=5)).ids) == [6]
+        await world.close()
+
+    run(scenario())
