@@ -84,6 +84,7 @@ class Daemon:
         self._moving = asyncio.Event()
         self._hinted: set[CallerKey] = set()
         self._draining = False
+        self._store_failed = False
         self._scanned = False
         self._settled = False
         self._began_s = time.monotonic()
@@ -126,7 +127,7 @@ class Daemon:
             self._placing = Placing(
                 self._ctx, self._store.fleet, self._heart, self._holdings, self._reporter, now=loop.time
             )
-            deaf = [self._store.activations.listen(self._wake)]
+            deaf = [self._store.activations.listen(self._wake, again=self._say_again)]
             if self._orders is not None:
                 deaf.append(self._orders.listen(lambda order: self._obey(group, order)))
             loops = [
@@ -173,6 +174,13 @@ class Daemon:
             self._placing.known.add(caller)
             self._replan.set()
 
+    def _say_again(self) -> None:
+        """The store was away. A replica that was promoted lacks what came last: reports, and maybe messages."""
+        self._store_failed = False
+        self._reporter.repeat()
+        for holding in self._holdings.values():
+            holding.runner.reconcile_within(self._ctx.pace.soon_s(feeds=self._ctx.feeds))
+
     def _obey(self, group: asyncio.TaskGroup, order: Order) -> None:
         """An operator's order; the daemon that runs the feed acts."""
         if order.caller in self._holdings and not self._draining:
@@ -198,6 +206,7 @@ class Daemon:
         try:
             await step()
         except LedgerError as error:
+            self._store_failed = True
             log.warning("the store failed: %s", error or type(error).__name__, extra={"action": f"{action}_put_off"})
             return False
         except Exception:
@@ -228,6 +237,9 @@ class Daemon:
     async def _scan(self) -> None:
         self._hinted.clear()
         active = set(await self._store.activations.active())
+        if self._store_failed:
+            # Each part of it has answered just now. One node of a cluster fails over without the doorbell's noticing.
+            self._say_again()
         self._placing.known = known = active | self._hinted
         self._scanned = True
         now_s = self._clock()

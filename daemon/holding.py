@@ -24,4 +24,4 @@ class Holding:
         self.quiet_until_s = quiet_until_s
         """Until then only good news is reported: the daemon it came from still listens."""
         self.said_live = False
-        """Whether the last report said ``live``."""
+        """Whether the last report said ``live``, or may have, as far as we know what the store holds."""

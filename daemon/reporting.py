@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 
-from daemon.feed import PASSING
+from daemon.feed import PASSING, State
 from daemon.heart import Heart
 from daemon.holding import Holding
 from ledger.arrival import CallerKey
@@ -17,6 +17,10 @@ log = logging.getLogger(__name__)
 
 TOGETHER = 32
 """Reports written at the same time: after a host's restart every feed has something to say."""
+
+REPEATS_PER_S = 1000.0
+"""Reports that say nothing new, per second: 10,000 feeds are through in ten seconds, and a server that has just come
+back has other things to do, too."""
 
 AGAIN_S = 1.0
 """A store that fails over needs seconds; every feed has the same to say to it when it is back."""
@@ -43,6 +47,7 @@ class Reporter:
         self._rng = rng
         self._again_s = again_s
         self._changed: dict[CallerKey, None] = {}
+        self._repeats: dict[CallerKey, None] = {}
         self._some = asyncio.Event()
 
     def changed(self, caller: CallerKey) -> None:
@@ -50,19 +55,40 @@ class Reporter:
         self._changed[caller] = None
         self._some.set()
 
+    def repeat(self) -> None:
+        """The store may have lost reports or hold old ones: say everything again, news first, the rest evenly.
+
+        Those that are not live come first: an old ``live`` of theirs is what readers would rely on.
+        """
+        for holding in self._holdings.values():
+            holding.said_live = True  # for all we know
+        self._repeats = dict.fromkeys(
+            sorted(self._holdings, key=lambda caller: self._holdings[caller].runner.state is State.LIVE)
+        )
+        if self._repeats:
+            self._some.set()
+
     async def run(self) -> None:
         """Write until cancelled."""
         while True:
             await self._some.wait()
             await self._heart.sure()
-            batch = list(self._changed)[:TOGETHER]
-            for caller in batch:
-                del self._changed[caller]
-            if not self._changed:
-                self._some.clear()
+            repeats = not self._changed
+            batch = self._next()
             written = await asyncio.gather(*(self._write(caller) for caller in batch))
             if not all(written):
                 await asyncio.sleep(self._again_s * self._rng.uniform(0.5, 1.5))
+            elif repeats:
+                await asyncio.sleep(len(batch) / REPEATS_PER_S)
+
+    def _next(self) -> list[CallerKey]:
+        batch = list(self._changed or self._repeats)[:TOGETHER]
+        for caller in batch:
+            self._changed.pop(caller, None)
+            self._repeats.pop(caller, None)
+        if not (self._changed or self._repeats):
+            self._some.clear()
+        return batch
 
     async def _write(self, caller: CallerKey) -> bool:
         holding = self._holdings.get(caller)

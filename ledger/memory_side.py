@@ -92,8 +92,13 @@ class MemoryActivations:
             if one is not None
         )
 
-    def listen(self, wake: Callable[[CallerKey], None]) -> Callable[[], None]:
-        """Call ``wake`` for each caller that is activated, until the returned function is called."""
+    def listen(
+        self, wake: Callable[[CallerKey], None], *, again: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        """Call ``wake`` for each caller that is activated, until the returned function is called.
+
+        Nothing is ever lost here, so ``again`` is never called.
+        """
         ear = next(self._ear_ids)
         self._ears[ear] = wake
 

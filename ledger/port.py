@@ -217,8 +217,14 @@ class Activations(Protocol):
         """At most ``limit`` active callers, about whom operators want to know; a picture, not a transaction."""
         ...
 
-    def listen(self, wake: Callable[[CallerKey], None]) -> Callable[[], None]:
-        """Call ``wake`` for each caller that is activated; a hint, like the doorbell."""
+    def listen(
+        self, wake: Callable[[CallerKey], None], *, again: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        """Call ``wake`` for each caller that is activated; a hint, like the doorbell.
+
+        ``again`` is called when the connection to the store came back: hints were lost meanwhile, and a store that
+        failed over may have lost the last word on a feed, or hold an old one.
+        """
         ...
 
 

@@ -189,6 +189,7 @@ class RedisActivations:
         self._ttl_ms = int(limits.activation_ttl_s * 1000)
         self._feed_ttl_ms = int(limits.feed_ttl_s * 1000)
         self._ears: dict[int, Callable[[CallerKey], None]] = {}
+        self._again: dict[int, Callable[[], None]] = {}
         self._ear_ids = itertools.count()
 
     async def activate(
@@ -290,21 +291,29 @@ class RedisActivations:
         report = self._opened(key, "feed", sealed, FeedReport)
         return ActiveFeed(caller=key, asked_at_s=float(asked), has_token=bool(has_token), report=report)
 
-    def listen(self, wake: Callable[[CallerKey], None]) -> Callable[[], None]:
+    def listen(
+        self, wake: Callable[[CallerKey], None], *, again: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
         """See `ledger.port.Activations`. Rings where a daemon has something to do: not while the feed is live."""
         ear = next(self._ear_ids)
         self._ears[ear] = wake
+        if again is not None:
+            self._again[ear] = again
 
         def stop() -> None:
             self._ears.pop(ear, None)
+            self._again.pop(ear, None)
 
         return stop
 
     def heard(self, text: str) -> None:
-        """A message of the channel `WAKE`; an empty one (a reconnect) names nobody, and listeners look now and then."""
+        """A message of the channel `WAKE`; an empty one (a reconnect) names nobody."""
         if text:
             for wake in tuple(self._ears.values()):
                 wake(CallerKey(text))
+        else:
+            for again in tuple(self._again.values()):
+                again()
 
     def _key(self, shard: int, part: str) -> Key:
         return self._topology.shared_key(f"active-{shard:02d}", part)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import cast
 
+import msgspec
 import pytest
+import redis
 
 from ledger.embedded import EmbeddedRedis
+from ledger.port import LedgerUnavailable, Member
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from tests.conftest import flush
 from tests.daemon.test_placing import agents, until_placed
-from tests.daemon.world import LIMITS, World, world_of
+from tests.daemon.world import LIMITS, Agent, World, world_of
 
 
 @pytest.fixture
@@ -86,3 +89,48 @@ async def test_the_dump_of_redis_shows_no_token(world: World, server: EmbeddedRe
         assert caller.token is not None
         for secret in (caller.token.value, caller.api_key, caller.address):
             assert secret.encode() not in dumps
+
+
+async def stale(world: World, caller: Agent, state: str) -> None:
+    """What the store says of a feed is an old word, as on a replica that was promoted a moment too early."""
+    report = await caller.report()
+    assert report is not None
+    await world.store.activations.report(caller.key, msgspec.structs.replace(report, state=state))
+
+
+async def test_old_reports_of_a_promoted_replica_are_set_right(world: World, server: EmbeddedRedis) -> None:
+    """The connections are cut and the store holds older words, for better and for worse: both are said again."""
+    alice, bob = await agents(world, 2)
+    await world.daemon(scan_s=600.0, backoff_base_s=600.0, backoff_cap_s=600.0)
+    for caller in (alice, bob):
+        await caller.until("live")
+    world.host.control.drop_sockets(bob.address)
+    await bob.until("backing_off")
+    await stale(world, alice, "backing_off")
+    await stale(world, bob, "live")
+    with redis.Redis.from_url(server.url) as client:
+        client.client_kill_filter(_type="pubsub")
+    await alice.until("live")
+    await bob.until("backing_off")
+
+
+async def test_old_reports_are_set_right_though_only_commands_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One node of a cluster fails over: the doorbell's connection, to another one, does not notice."""
+    (alice,) = await agents(world, 1)
+    await world.daemon()
+    await alice.until("live")
+    look, failed = world.store.fleet.beat, 0
+
+    async def fails_once(member: Member) -> None:
+        nonlocal failed
+        failed += 1
+        if failed == 1:
+            await stale(world, alice, "backing_off")
+            raise LedgerUnavailable("Redis: failing over")
+        await look(member)
+
+    monkeypatch.setattr(world.store.fleet, "beat", fails_once)
+    await world.bell.until(lambda: failed > 1)
+    await alice.until("live")

@@ -12,7 +12,7 @@ import pytest
 from daemon.feed import State
 from daemon.heart import Heart
 from daemon.holding import Holding
-from daemon.reporting import Reporter
+from daemon.reporting import TOGETHER, Reporter
 from daemon.run_feed import FeedRunner
 from ledger.arrival import CallerKey
 from ledger.memory_side import MemoryActivations, MemoryFleet
@@ -164,3 +164,38 @@ async def test_what_the_store_failed_at_for_a_reason_nobody_thought_of_is_said_a
     desk.put(ALICE, State.LIVE)
     await desk.bell.until(lambda: desk.written == [(ALICE, "live")])
     assert [record.message for record in caplog.records] == ["a feed could not be reported"] * 3
+
+
+async def test_a_store_that_failed_over_is_told_everything_again(desk: Desk) -> None:
+    """A promoted replica may hold old words, of feeds that are on their way since, too: an old live goes first."""
+    carol = CallerKey("c" * 32)
+    desk.put(ALICE, State.LIVE)
+    desk.put(carol, State.CONNECTING)
+    assert await desk.all_said() == [(ALICE, "live")]
+    desk.written.clear()
+    desk.reporter.repeat()
+    await desk.bell.until(lambda: len(desk.written) == 3)
+    assert sorted(desk.written[:2]) == sorted([(carol, "connecting"), (BOB, "stopped")])
+    assert desk.written[2:] == [(ALICE, "live")]
+
+
+async def test_repeating_makes_no_news_wait(desk: Desk) -> None:
+    callers = [CallerKey(f"{number:032d}") for number in range(3 * TOGETHER)]
+    for caller in callers:
+        desk.put(caller, State.LIVE)
+    await desk.all_said()
+    desk.reporter.repeat()
+    await desk.bell.until(lambda: len(desk.written) >= TOGETHER)
+    desk.put(ALICE, State.LIVE)
+    await desk.bell.until(lambda: len(desk.written) == len(callers) + 2)
+    assert desk.written.index((ALICE, "live")) <= 2 * TOGETHER
+    assert {caller for caller, _ in desk.written} == {*callers, ALICE, BOB}
+
+
+async def test_what_a_daemon_taken_from_still_says_is_not_corrected_too_soon(desk: Desk) -> None:
+    """The socket there is open until ours is: what the store holds is good news, old or not."""
+    desk.put(ALICE, State.CONNECTING, quiet_until_s=1005.0)
+    await desk.all_said()
+    desk.reporter.repeat()
+    await desk.bell.until(lambda: desk.written == [(BOB, "stopped")])
+    assert await desk.all_said() == []
