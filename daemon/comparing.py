@@ -7,6 +7,8 @@ import logging
 from collections.abc import Container
 from typing import Protocol
 
+import msgspec
+
 from daemon.backoff import Diagnosis, diagnose
 from daemon.feed_context import FeedContext
 from daemon.losses import LossDetector
@@ -19,12 +21,20 @@ from telemetry.metrics import LOST_EVENT_DELAY, LOST_EVENTS, RECONCILES
 
 log = logging.getLogger(__name__)
 
+MOST_PAGES = 200
+"""List pages that one walk compares: twenty thousand messages. A walk that ends before everything is known is followed
+by one that may be twice as long, so that it gets there however much there is."""
+
 
 class Owner(Protocol):
     """The feed, as its comparisons see it."""
 
     def compared(self, result: CaughtUp, source: Source) -> None:
-        """A comparison is complete."""
+        """A comparison is complete: everything listed is known."""
+        ...
+
+    def far_behind(self) -> None:
+        """So much is not known yet that the comparison goes on for long; it will be told of as any other."""
         ...
 
     def compare_failed(self, diagnosis: Diagnosis, source: Source, *, store_failed: bool) -> None:
@@ -96,16 +106,14 @@ class Comparer:
         result: CaughtUp | None = None
         store_failed = False
         try:
-            async with self._ctx.listing:
-                result = await catch_up(
-                    self._api,
-                    self._ctx.ledger,
-                    self._caller,
-                    self._address,
-                    source=source,
-                    min_pages=pages,
-                    seed_limit=self._ctx.settings.seed_limit,
-                )
+            result = await self._walk(source, pages, most=MOST_PAGES)
+            most = MOST_PAGES
+            while not result.complete:
+                if self._task is not me:
+                    return
+                self._owner.far_behind()
+                most *= 2
+                result = _joined(result, await self._walk(source, pages, most=most))
         except (FmsgError, LedgerError) as error:
             store_failed = isinstance(error, LedgerError)
             diagnosis = diagnose(error)
@@ -115,9 +123,34 @@ class Comparer:
         if self._task is not me:
             return
         self._task = None
-        if result is not None:
+        if result is not None and result.complete:
             self._owner.compared(result, source)
             return
         if source == "reconcile":
             RECONCILES.labels("failed").inc()
         self._owner.compare_failed(diagnosis, source, store_failed=store_failed)
+
+    async def _walk(self, source: Source, pages: int, *, most: int) -> CaughtUp:
+        async with self._ctx.listing:
+            return await catch_up(
+                self._api,
+                self._ctx.ledger,
+                self._caller,
+                self._address,
+                source=source,
+                min_pages=pages,
+                max_pages=most,
+                seed_limit=self._ctx.settings.seed_limit,
+            )
+
+
+def _joined(one: CaughtUp, other: CaughtUp) -> CaughtUp:
+    """Two comparisons, one after the other, as one."""
+    return msgspec.structs.replace(
+        other,
+        new=(*one.new, *other.new),
+        pages=one.pages + other.pages,
+        found_late=(*one.found_late, *other.found_late),
+        rootless=(*one.rootless, *other.rootless),
+        began=one.began or other.began,
+    )

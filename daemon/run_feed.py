@@ -239,6 +239,11 @@ class FeedRunner:
             self._poll_later()
         self._arm()
 
+    def far_behind(self) -> None:
+        """See `daemon.comparing.Owner`. Whoever trusts a live feed would miss what is still to be found."""
+        if self.state is State.LIVE:
+            self._move(Signal.BEHIND)
+
     def compare_failed(self, diagnosis: Diagnosis, source: Source, *, store_failed: bool) -> None:
         """See `daemon.comparing.Owner`."""
         if diagnosis.remedy == "stop":

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from daemon import comparing
 from daemon.backoff import Diagnosis
 from daemon.comparing import Comparer
 from ledger.arrival import Source
@@ -21,6 +22,10 @@ class Owner:
         self.world = world
         self.told: list[tuple[Source, CaughtUp | Diagnosis]] = []
         self.store_failed = False
+        self.far = 0
+
+    def far_behind(self) -> None:
+        self.far += 1
 
     def compared(self, result: CaughtUp, source: Source) -> None:
         self.told.append((source, result))
@@ -126,3 +131,39 @@ async def test_what_a_reconciliation_finds_is_lost_unless_it_is_pushed_after_all
     case.comparer.reconciled(found, waiting=())
     case.comparer.socket_closed()
     assert not case.comparer.count_losses()
+
+
+async def test_a_walk_that_ends_too_early_is_no_comparison(
+    world: World, alice: Agent, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More is missing than one walk compares: the owner hears that it takes long, and then of all of it at once."""
+    monkeypatch.setattr(comparing, "MOST_PAGES", 1)
+    case.comparer.start("backfill")
+    await case.owner.result()
+    ids = [world.deliver(alice) for _ in range(150)]
+    case.comparer.start("backfill")
+    found = await case.owner.result(2)
+    assert isinstance(found, CaughtUp)
+    assert found.complete
+    assert case.owner.far > 0
+    assert sorted(id_ for id_, _ in found.new) == sorted(seen.id for seen in found.found_late) == ids
+    assert sorted(entry.id for entry in await alice.entries()) == ids
+
+
+async def test_a_long_comparison_that_fails_in_the_middle_has_failed(
+    world: World, alice: Agent, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing, "MOST_PAGES", 1)
+    case.comparer.start("backfill")
+    await case.owner.result()
+    for _ in range(150):
+        world.deliver(alice)
+    far_behind = case.owner.far_behind
+
+    def fail() -> None:
+        far_behind()
+        world.host.control.fail_next("list", status=503)
+
+    monkeypatch.setattr(case.owner, "far_behind", fail)
+    case.comparer.start("backfill")
+    assert isinstance(await case.owner.result(2), Diagnosis)

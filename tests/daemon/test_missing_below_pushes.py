@@ -6,6 +6,11 @@ import asyncio
 import functools
 from typing import Any
 
+import pytest
+
+from daemon import comparing
+from ledger.arrival import CallerKey
+from ledger.port import FeedReport
 from ledger.store import RedisStore
 from tests.daemon.world import Agent, Running, World, world_of
 
@@ -88,3 +93,30 @@ async def test_an_event_lost_in_the_middle_of_a_burst_is_found_by_the_next_recon
 async def held(alice: Agent, wanted: set[int]) -> bool:
     """Whether the ledger holds at least these."""
     return wanted <= {entry.id for entry in await alice.entries()}
+
+
+async def test_a_feed_is_not_live_while_a_comparison_takes_more_than_one_walk(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its socket lost more than a walk compares. Fronts trust a live feed, so it says so only when all is there."""
+    monkeypatch.setattr(comparing, "MOST_PAGES", 1)
+    alice = await world.agent("alice")
+    await world.daemon()
+    await alice.until("live")
+    lost = 150
+    said: list[tuple[str, int]] = []
+    report = world.store.activations.report
+
+    async def noting(caller: CallerKey, word: FeedReport) -> None:
+        said.append((word.state, len(await alice.entries())))
+        await report(caller, word)
+
+    monkeypatch.setattr(world.store.activations, "report", noting)
+    world.host.control.lose_events(lost, address=alice.address)
+    ids = [world.deliver(alice) for _ in range(lost)]
+    await alice.until_ids(*ids)
+    await world.bell.until(lambda: ("live", lost) in said)
+    known = [count for state, count in said if state == "backfilling"]
+    assert known
+    assert min(known) < lost
+    assert {count for state, count in said if state == "live"} == {lost}
