@@ -8,6 +8,8 @@ The rules, over the arrivals after a position, in order:
   root is asked for. After a while without an answer it is returned alone rather than lost.
 - The first other message *opens* the batch. The batch is what qualifies of its thread and arrived within the settle
   window, counted from the opener's arrival by the ledger's clock, or was there when the call began.
+- What was returned before, above a position, is met again and returned again, marked; but behind an opener of that kind
+  only what moves the position: the rest was returned before and is met in its turn.
 - It is returned once there is nothing to wait for any more: the window is over, the batch is full, or the call ends.
 - The *position* is the last arrival below which everything was passed over or returned. What qualifies and stays behind
   (other threads, what is beyond a full batch) is *pending* and comes with the next calls.
@@ -143,6 +145,8 @@ class _Scan:
         self._pending_count = 0
         self._verdicts: list[Verdict] = []
         self._held = False
+        self._stays = False
+        """Whether something before stays behind, so that the position cannot move past what follows."""
         self._cutoff_s = 0.0
         self._view = view
         self._filters = filters
@@ -154,7 +158,7 @@ class _Scan:
             verdict = self._verdict(entry)
             self._verdicts.append(verdict)
             if verdict == "held":
-                self._held = True
+                self._held = self._stays = True
                 if not self._is_asked(entry):
                     self.ask.append(entry)
             elif verdict == "qualifies":
@@ -166,7 +170,9 @@ class _Scan:
             self._cutoff_s = max(entry.arrived_at_s + self._settle_s, self._view.began_s)
         if self._belongs(entry):
             self.batch.append(entry)
-        elif entry.id not in self._view.returned:
+            return
+        self._stays = True
+        if entry.id not in self._view.returned:
             self._pending_count += 1
             if len(self._pending) < SHOWN:
                 self._pending.append(entry)
@@ -180,6 +186,9 @@ class _Scan:
             return False
         if entry.id == self.opener.id:
             return True
+        returned = self._view.returned
+        if self._stays and entry.id in returned and self.opener.id in returned:
+            return False
         return thread_of(entry) == thread_of(self.opener) != 0 and entry.arrived_at_s <= self._cutoff_s
 
     def _verdict(self, entry: Arrival) -> Verdict:

@@ -211,3 +211,25 @@ def test_pending_is_counted_where_it_is_not_named() -> None:
 def test_a_window_is_not_waited_for_when_more_was_not_even_read() -> None:
     """More entries than a wait reads ahead: the batch is bounded by what was read and returned at once."""
     assert ids(look(entry(5, at_s=99.9), complete=False)) == [5]
+
+
+def test_what_was_returned_above_the_position_comes_again_once_and_not_with_each_of_its_thread() -> None:
+    """Two threads interleaved: 1 3 5 7 came with the first call and 2 4 with the second; 3, 5 and 7 are met again."""
+    entries = [entry(3, root=1), entry(4, root=2), entry(5, root=1), entry(6, root=2), entry(7, root=1)]
+    assert ids(look(*entries, returned={3, 4, 5, 7})) == [3]
+    assert ids(look(*entries[2:], returned={3, 4, 5, 7})) == [5]
+
+
+def test_what_was_returned_before_comes_together_where_nothing_stays_behind() -> None:
+    """3 and 5 of one thread are met again, with nothing of another thread between them: one call for both."""
+    decision = answer(look(entry(3, root=1), entry(5, root=1), entry(6, root=2), returned={3, 5}))
+    assert [one.id for one in decision.batch] == [3, 5]
+    assert decision.progress.after_id == 5
+
+
+def test_what_is_new_of_a_thread_comes_with_what_is_met_again_of_it() -> None:
+    """3 is met again, 5 of another thread stays behind, and 7 is new: the newest of the thread does not wait for 5."""
+    decision = answer(look(entry(3, root=1), entry(5, root=2), entry(6, root=1), entry(7, root=1), returned={3, 6}))
+    assert [one.id for one in decision.batch] == [3, 7]
+    assert decision.progress.after_id == 3
+    assert [one.id for one in decision.pending] == [5]
