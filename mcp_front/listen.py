@@ -33,6 +33,9 @@ POLL_LOOK_S = 5.0
 GAP_S = 0.25
 """Between two events: a burst of arrivals is one or two of them."""
 
+PASSING = (HostFailed, HostUnreachable, HostMisbehaved, Throttled)
+"""Trouble at the host that is over sooner or later: the stream stays."""
+
 
 class Inboxes:
     """The handler. One call is one stream; it ends with the client, with the process, or when the key is refused."""
@@ -79,7 +82,7 @@ class _Stream:
         self._store = context.store
         self._honoured = honoured
         self._wake = asyncio.Event()
-        self._seen: tuple[str, int] | None = None
+        self._seen: tuple[str, int, int] | None = None
 
     async def acknowledge(self) -> None:
         """The first frame of the stream says what it will carry."""
@@ -93,7 +96,7 @@ class _Stream:
         try:
             while not drain.is_set():
                 self._wake.clear()
-                again_s = await self._look() if self._honoured.resource_subscriptions else LIVE_LOOK_S
+                again_s = await (self._look() if self._honoured.resource_subscriptions else self._confirm())
                 try:
                     async with asyncio.timeout(again_s):
                         await self._wake.wait()
@@ -104,6 +107,14 @@ class _Stream:
         finally:
             end_drain()
             end_bell()
+
+    async def _confirm(self) -> float:
+        """Make sure of the key of a stream that tells of nothing of the host's; returns when to do it again."""
+        try:
+            await self._caller.confirm(within_s=LIVE_LOOK_S * 2)
+        except PASSING:
+            return POLL_LOOK_S
+        return LIVE_LOOK_S
 
     async def _look(self) -> float:
         """See whether the inbox has changed, and tell; returns when to look again."""
@@ -118,11 +129,12 @@ class _Stream:
                     self._caller.api, self._store.ledger, self._caller.key, self._caller.address, source="poll"
                 )
                 state = caught_up.state
-            now = (state.epoch, state.last_n)
+            # The tip tells a ledger restored from an old copy that has grown again from the one that was seen.
+            now = (state.epoch, state.last_n, state.tip)
             if self._seen is not None and now != self._seen:
                 await self._send(event_to_notification(ResourceUpdated(INBOX_URI), self.meta))
             self._seen = now
-        except (LedgerError, HostFailed, HostUnreachable, HostMisbehaved, Throttled):
+        except (LedgerError, *PASSING):
             return (
                 POLL_LOOK_S  # Passing trouble: the stream stays, and what is missed meanwhile shows at the next look.
             )

@@ -9,13 +9,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
-from ledger.arrival import Seen, caller_key
+from ledger.arrival import CallerKey, LedgerState, Seen, caller_key
 from ledger.port import FeedReport, Member
 from mcp_front import listen
 from mcp_front.settings import Budgets
+from tests.mcp_front.agents import until
 from tests.mcp_front.fakes import ANSWER_S, Front, front, heads, request
 
 ANN = "@ann@a.test"
@@ -171,6 +173,55 @@ async def test_a_revoked_key_ends_the_stream_though_a_live_feed_tells_of_nothing
         running.host.control.revoke_key(key)
         assert "not accepted" in (await stream.next())["error"]["message"]
         assert await stream.next() is None
+
+
+async def test_a_revoked_key_ends_a_stream_that_asked_for_no_inbox(
+    running: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it ever comes from the host: only a look of its own finds out that the key is refused."""
+    monkeypatch.setattr(listen, "LIVE_LOOK_S", 0.05)
+    key = running.key(ANN)
+    async with listening(running, key, toolsListChanged=True) as stream:
+        assert (await stream.next())["method"] == "notifications/subscriptions/acknowledged"
+        running.host.control.revoke_key(key)
+        assert "not accepted" in (await stream.next())["error"]["message"]
+        assert await stream.next() is None
+
+
+async def test_a_host_in_trouble_does_not_end_a_stream_that_asked_for_no_inbox(
+    running: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "LIVE_LOOK_S", 0.05)
+    async with listening(running, running.key(ANN), toolsListChanged=True) as stream:
+        await stream.next()
+        requests = running.host.control.core.faults.requests
+        before = requests["token"]
+        running.host.control.fail_next("token", times=3, status=503)
+        await until(lambda: requests["token"] >= before + 5)
+        running.stop.set()
+        assert "result" in await stream.next()
+
+
+async def test_a_ledger_restored_from_an_old_copy_that_grew_again_is_a_change(running: Front) -> None:
+    """The same life and the same length as before, and another message at its end."""
+    key = caller_key(running.api_url, ANN)
+    await running.store.fleet.beat(Member(id="d1", name="d", since_s=0.0))
+    await running.store.activations.report(key, FeedReport(state="live", daemon="d1", since_s=0.0))
+    async with listening(running, running.key(ANN), resourceSubscriptions=["fmsg://inbox"]) as stream:
+        await stream.next()
+        await _until_active(running)
+        await running.store.ledger.append(key, [Seen(id=5, pid=None, root=5, from_="@eve@b.test")], "push")
+        assert (await stream.next())["params"]["uri"] == "fmsg://inbox"
+        ledger = running.store.ledger
+        state = ledger.state
+
+        async def other(caller: CallerKey) -> LedgerState | None:
+            now = await state(caller)
+            return None if now is None else msgspec.structs.replace(now, tip=now.tip + 1)
+
+        ledger.state = other  # type: ignore[method-assign]
+        running.store.doorbell.ring(key)
+        assert (await stream.next())["params"]["uri"] == "fmsg://inbox"
 
 
 async def test_streams_count_as_waits() -> None:
