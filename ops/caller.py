@@ -14,7 +14,7 @@ from fmsg.urls import base_url
 from ledger.arrival import CallerKey, caller_key
 from ledger.port import LedgerError
 from ledger.store import RedisStore
-from ops import parts
+from ops import interrupt, parts
 from ops.caller_orders import Outcome, forget, reconcile, reconnect
 from ops.caller_show import plain, plain_outcome, to_json
 from ops.caller_view import View, look_at
@@ -49,7 +49,7 @@ def caller(wanted: Wanted) -> int:
         print(f"fmsg-mcpd caller: {text}", file=sys.stderr)
         return 2
     try:
-        return asyncio.run(_run(load(), wanted))
+        return interrupt.run(_run(load(), wanted))
     except (SettingError, ValueError) as error:
         print(f"fmsg-mcpd caller: {error}", file=sys.stderr)
         return 2

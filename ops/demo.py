@@ -16,9 +16,10 @@ import msgspec
 
 from ledger.embedded import EmbeddedRedis
 from ledger.seal import SealKeys
+from ops import interrupt
 from ops.agent import ToolFailed, over_http
 from ops.interop import Interop, StepFailed
-from ops.processes import Child, ChildFailed
+from ops.processes import STOP_GRACE_S, Child, ChildFailed
 from ops.sandbox_control import SandboxControl
 
 DOMAINS = ("here.test", "there.test")
@@ -97,7 +98,7 @@ def demo(*, keep: bool, verbose: bool) -> int:
         sys.stdout.reconfigure(line_buffering=True)  # else who pipes it sees nothing until it ends
     with tempfile.TemporaryDirectory(prefix="fmsg-demo-") as scratch:
         try:
-            return asyncio.run(_run(Path(scratch), keep=keep, verbose=verbose))
+            return interrupt.run(_run(Path(scratch), keep=keep, verbose=verbose), grace_s=2 * STOP_GRACE_S)
         except KeyboardInterrupt:
             print("\nStopped.")
             return 128 + signal.SIGINT

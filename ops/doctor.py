@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -16,6 +15,7 @@ from fmsg.errors import BadInput
 from fmsg.http import HostHttp
 from ledger.seal import SealKeyInvalid, SealKeys
 from ledger.topology import parse_url
+from ops import interrupt
 from ops.doctor_findings import Clean, Finding, is_fit, line, summary, to_json
 from ops.doctor_host import HostChecks
 from ops.doctor_local import SERVING, check_admission, check_configuration, check_files, check_own_server
@@ -63,7 +63,7 @@ def doctor(options: Options, *, as_json: bool) -> int:
         return 2
     role = options.role or likely_role(os.environ)
     try:
-        findings = asyncio.run(_run(options, role=role, key=key, aloud=not as_json))
+        findings = interrupt.run(_run(options, role=role, key=key, aloud=not as_json))
     except KeyboardInterrupt:
         return 130
     if as_json:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 
 from ledger.port import LedgerError
-from ops import parts
+from ops import interrupt, parts
 from ops.settings import SettingError, Settings, load
 from ops.status_picture import Picture, take_picture
 from ops.status_show import plain, pretty, to_json
@@ -41,7 +41,7 @@ def status(*, watch: bool, as_json: bool, every_s: float = EVERY_S) -> int:
     # What libraries log is told in what is shown; without a handler Python would print it in between.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
-        return asyncio.run(_run(load(), watch=watch, as_json=as_json, every_s=every_s))
+        return interrupt.run(_run(load(), watch=watch, as_json=as_json, every_s=every_s))
     except (SettingError, ValueError) as error:
         print(f"fmsg-mcpd status: {error}", file=sys.stderr)
         return 2

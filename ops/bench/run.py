@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import platform
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from ops import interrupt
 from ops.bench.client import CallFailed
 from ops.bench.figures import Machine, Run, Scene, write
 from ops.bench.hold import hold
@@ -29,7 +29,7 @@ from ops.bench.start import start
 from ops.bench.target import Target, TooFewCallers
 from ops.bench.tools import tools
 from ops.bench.wake import rate, wake
-from ops.processes import ChildFailed
+from ops.processes import STOP_GRACE_S, ChildFailed
 
 Play = Callable[[Target, Size], Awaitable[Scene]]
 
@@ -81,8 +81,9 @@ def bench(options: Options) -> int:
     import uvloop
 
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            run = runner.run(play(options))
+        run = interrupt.run(play(options), grace_s=2 * STOP_GRACE_S, loop_factory=uvloop.new_event_loop)
+    except KeyboardInterrupt:
+        return 130
     except (Refused, TooFewCallers, CallFailed, ChildFailed, OSError) as error:
         print(f"fmsg-mcpd bench: {error}", file=sys.stderr)
         return 2
