@@ -14,7 +14,7 @@ from ledger.arrival import CallerKey
 from ledger.catch_up import catch_up
 from ledger.oversight import Order
 from ledger.store import RedisStore
-from ops.caller_view import KINDS
+from ops.caller_view import KINDS, words_of
 from ops.doctor_host import explained
 from workers.callers import Callers
 
@@ -103,7 +103,7 @@ async def reconnect(store: RedisStore, caller: CallerKey, *, within_s: float = O
 async def forget(
     store: RedisStore, caller: CallerKey, *, everything: bool, within_s: float = OBEYED_WITHIN_S
 ) -> Outcome:
-    """Forget the caller's ledger and activation, and with ``everything`` its subscriptions and send records too.
+    """Forget the caller's ledger and activation, and with ``everything`` its subscriptions and idempotency records too.
 
     Raises `LedgerUnavailable`; what was forgotten by then stays so.
     """
@@ -117,14 +117,15 @@ async def forget(
 
     closed = await _within(within_s, free)
     await store.ledger.forget(caller)
-    parts = ["its ledger and its activation are forgotten"]
+    came = "its ledger and its activation are forgotten"
     if everything:
+        kept = {}
         for name, kind in KINDS.items():
             names = await store.documents.names(caller, kind)
             for document in names:
                 await store.documents.delete(caller, kind, document)
-            parts.append(f"{len(names)} {name}")
-    came = ", ".join(parts)
+            kept[name] = len(names)
+        came += f", {words_of(kept)}"
     if closed is None:
         do = "A daemon still runs its feed and may begin the ledger anew: look at the daemon's log, then repeat it."
         return Outcome(done=False, came=came, do=do)

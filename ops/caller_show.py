@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ops.caller_orders import Outcome
-from ops.caller_view import Entry, View, remarks
+from ops.caller_view import Entry, View, remarks, words_of
 from ops.status_show import span
 
 
@@ -27,7 +27,7 @@ def plain(view: View) -> str:
         f"LAST ERROR     {view.feed.error if view.feed is not None and view.feed.error else 'none'}",
         *_ledger(view),
         *_subscriptions(view),
-        f"KEPT           {', '.join(f'{count} {name}' for name, count in view.kept.items())}",
+        f"KEPT           {words_of(view.kept)}",
     ]
     return "\n".join(lines)
 

@@ -15,8 +15,16 @@ from mcp_front.waiting.kept import list_subscriptions
 SHOWN = 5
 """Entries shown of each end of a ledger."""
 
-KINDS = {"subscriptions": "subscription", "sends": "send", "walks": "walk", "unrest": "unrest"}
+KINDS = {
+    "subscriptions": "subscription",
+    "idempotency_records": "send",
+    "old_positions": "walk",
+    "ledger_changes": "unrest",
+}
 """What fronts keep for a caller besides the ledger, and the kind of document it is."""
+
+WORDS = {"subscriptions": "subscription", "idempotency_records": "idempotency record"}
+"""What of it people know; the rest only spares the caller repetitions."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +91,12 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: tuple[Position, ...]
     kept: Mapping[str, int]
     """How many records of each of `KINDS` there are."""
+
+
+def words_of(kept: Mapping[str, int]) -> str:
+    """How many of each of `WORDS` there are, for people."""
+    counts = ((kept.get(name, 0), word) for name, word in WORDS.items())
+    return ", ".join(f"{count} {word}{'s' * (count != 1)}" for count, word in counts)
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):

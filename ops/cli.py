@@ -222,7 +222,7 @@ def parser() -> argparse.ArgumentParser:
         dest="forget",
         action="store_const",
         const="everything",
-        help="its subscriptions and send records, too; takes --yes",
+        help="its subscriptions and idempotency records, too; takes --yes",
     )
     caller.add_argument("--yes", action="store_true", help="with --forget-everything: really")
     caller.add_argument("--json", action="store_true", help="print JSON")

@@ -169,7 +169,7 @@ class TestForget:
             assert await place.store.ledger.state(place.key) is None
             assert await place.store.activations.get(place.key) is None
             assert await place.store.activations.feed(place.key) is None
-            assert ("1 subscriptions" in outcome.came) is everything
+            assert ("1 subscription, 0 idempotency records" in outcome.came) is everything
             assert list(await documents.names(place.key, KINDS["subscriptions"])) == ([] if everything else ["main"])
             await place.ask()
             await place.until_state("live")

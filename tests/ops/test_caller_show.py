@@ -28,7 +28,13 @@ SUBSCRIPTION = Position(name="main", after_id="7", outstanding=2, created_s=100.
 
 
 def test_everything_is_shown() -> None:
-    text = plain(view_of(ledger=LEDGER, subscriptions=(SUBSCRIPTION,), kept={"subscriptions": 1, "sends": 3}))
+    text = plain(
+        view_of(
+            ledger=LEDGER,
+            subscriptions=(SUBSCRIPTION,),
+            kept={"subscriptions": 1, "idempotency_records": 3, "old_positions": 1},
+        )
+    )
     assert text.splitlines() == [
         "@ann@here.test  (caller aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa)",
         "  its feed is live",
@@ -48,7 +54,7 @@ def test_everything_is_shown() -> None:
         "SUBSCRIPTIONS",
         "  name  after_id  unacknowledged  used      made",
         "  main  7         2               60 s ago  15 min ago",
-        "KEPT           1 subscriptions, 3 sends",
+        "KEPT           1 subscription, 3 idempotency records",
     ]
 
 

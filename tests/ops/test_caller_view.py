@@ -124,7 +124,7 @@ def feed(state: str, **changes: Any) -> FeedReport:
     ("changes", "what", "do"),
     [
         ({}, "its feed is live", ""),
-        ({"asked": None, "kept": {"sends": 1}}, "it is at rest", "next request"),
+        ({"asked": None, "kept": {"idempotency_records": 1}}, "it is at rest", "next request"),
         ({"owner": None}, "no daemon has it", "fmsg-mcpd status"),
         ({"owner": Owner(daemon="d1", epoch=1, alive=False, draining=False)}, "d1 is gone", "fmsg-mcpd status"),
         ({"feed": None}, "has not said anything", "Look again"),
