@@ -60,6 +60,9 @@ UPSTREAM_DURATION = Histogram(
 
 REDIS_COMMANDS = Counter("fmsg_mcpd_redis_commands", "Commands and scripts sent to Redis.", ["operation"])
 REDIS_ERRORS = Counter("fmsg_mcpd_redis_errors", "Redis commands that failed.", ["kind"])
+for _kind in ("BusyLoadingError", "ConnectionError", "OutOfMemoryError", "ReadOnlyError", "TimeoutError"):
+    # There from the start: to Prometheus, a counter that appears with the first error has not risen.
+    REDIS_ERRORS.labels(_kind)
 REDIS_RECONNECTS = Counter("fmsg_mcpd_redis_reconnects", "Times the doorbell reader lost its connection.")
 
 JOBS = Counter("fmsg_mcpd_jobs", "Jobs by kind and outcome.", ["kind", "outcome"])

@@ -56,6 +56,17 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     max_tries: int = 5
 
 
+FAILURES = ("failed", "given_up")
+"""The outcomes that an alert goes by."""
+
+
+def count_failures_from_zero(jobs: Sequence[Job]) -> None:
+    """Export their failures from the start: to Prometheus, a counter that appears with the first one has not risen."""
+    for job in jobs:
+        for outcome in FAILURES:
+            JOBS.labels(job.name, outcome)
+
+
 class Queue(Protocol):
     """Jobs of all workers. A job runs at least once; several workers may do it where one of them was lost."""
 

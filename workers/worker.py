@@ -12,7 +12,7 @@ from ledger.port import Store
 from workers.arq_queue import ArqQueue
 from workers.callers import Callers
 from workers.chores import ChoreHands
-from workers.queue import Job, MemoryQueue, Queue
+from workers.queue import Job, MemoryQueue, Queue, count_failures_from_zero
 from workers.reconcile import Reconciler
 from workers.retention import Retention
 from workers.settings import WorkerSettings
@@ -86,9 +86,11 @@ def make_jobs(
             max_tries=settings.max_tries,
         )
 
-    return (
+    made = (
         job("sweep", sweep, settings.sweep_every_s, every_s=settings.sweep_every_s),
         job("reconcile", reconciler.run, settings.sweep_every_s, every_s=None),
         job("chores", chores.run, settings.chores_every_s, every_s=settings.chores_every_s),
         job("retention", retention.run, settings.retention_every_s, every_s=settings.retention_every_s),
     )
+    count_failures_from_zero(made)
+    return made

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple
 
 import pytest
+from prometheus_client import REGISTRY
 
 from fmsg.http import HostHttp
 from fmsg.message import Draft
@@ -18,7 +19,7 @@ from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
 from sandbox.host import SandboxHost, serve
 from workers.arq_queue import ArqQueue
-from workers.queue import MemoryQueue
+from workers.queue import FAILURES, MemoryQueue
 from workers.settings import WorkerSettings
 from workers.worker import make_jobs, make_queue, run_worker
 
@@ -157,6 +158,14 @@ async def test_every_periodic_job_is_done_once_per_period_by_all_together(place:
     jobs = make_jobs(WorkerSettings(), MemoryStore(), place.http, queue, clock=time.time, rng=random.Random(0))
     assert {job.name for job in jobs if job.every_s} == {"sweep", "chores", "retention"}
     assert all(job.once_s == job.every_s for job in jobs if job.every_s)
+
+
+async def test_a_first_failure_is_a_rise(place: Place) -> None:
+    """The alert goes by `increase`, which sees nothing in a counter that appears with its first failure."""
+    jobs = make_jobs(WorkerSettings(), MemoryStore(), place.http, MemoryQueue(), clock=time.time, rng=random.Random(0))
+    counters = [{"kind": job.name, "outcome": outcome} for job in jobs for outcome in FAILURES]
+    assert counters
+    assert all(REGISTRY.get_sample_value("fmsg_mcpd_jobs_total", labels) is not None for labels in counters)
 
 
 async def test_the_settings_say_where_the_queue_is() -> None:
