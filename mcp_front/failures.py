@@ -76,6 +76,9 @@ _ADVICE = (
 """The first that fits, from narrow to wide."""
 
 
+CORRECT_IT = "Ask the user to correct that in the environment of this server and to start it again."
+"""What an agent can do about a setting of a stdio server that cannot be used: it does not get at the environment."""
+
 _LATER = "Try again later; if it stays so, tell whoever configured this server."
 
 

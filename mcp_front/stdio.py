@@ -22,7 +22,9 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from fmsg.errors import BadInput
 from mcp_front.drain import Drain
+from mcp_front.failures import CORRECT_IT, ToolFailure
 from mcp_front.greeting import Greeted
 from mcp_front.holding import Holding
 from mcp_front.listen import Inboxes
@@ -125,7 +127,10 @@ class StdioRequests:
         from mcp_front.waiting.wait import Waiting
 
         rng = random.Random()
-        directory = Directory.load(self._settings.directory, self._settings.default_domain)
+        try:
+            directory = Directory.load(self._settings.directory, self._settings.default_domain)
+        except BadInput as error:
+            raise ToolFailure("not_configured", str(error), next_step=CORRECT_IT) from None
         async with self._backend() as (store, http):
             callers = Callers(http, self._settings, transport="stdio", clock=time.time, rng=rng)
             wait_settings = WaitSettings(progress_s=self._settings.progress_s)

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CORRECT_IT = "Ask the user to correct that in the environment of this server and to start it again."
-"""What an agent can do about a setting that cannot be used: it has no way to the environment itself."""
-
 
 async def serve(settings: Settings, wire: Wire, greeted: Greeted) -> int:
     """Serve the client at the other end of the wire. Returns the exit status."""
@@ -60,7 +57,7 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Store, HostHttp]]:
     """The host and the store. A setting that cannot be used is a failure that the agent can tell its user about."""
     from ledger.seal import SealKeyInvalid
     from ledger.store import MemoryStore
-    from mcp_front.failures import ToolFailure
+    from mcp_front.failures import CORRECT_IT, ToolFailure
     from ops import parts
     from ops.settings import SettingError
 

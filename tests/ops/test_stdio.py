@@ -92,6 +92,8 @@ def test_a_setting_that_cannot_be_used_is_said_on_standard_error() -> None:
     [
         ({"FMSG_API_URL": "fmsgapi.example.com"}, "FMSG_API_URL: it begins with neither https:// nor http://"),
         ({"FMSG_API_URL": "http://fmsgapi.example.com"}, "FMSG_ALLOW_INSECURE_HTTP=1"),
+        ({"FMSG_DEFAULT_DOMAIN": "a b"}, "FMSG_DEFAULT_DOMAIN: 'a b' is not a domain"),
+        ({"FMSG_DIRECTORY": "/nowhere/names.json"}, "FMSG_DIRECTORY /nowhere/names.json: "),
         ({"FMSG_REDIS_URL": "localhost"}, "FMSG_REDIS_URL: scheme"),
         ({"FMSG_REDIS_URL": "redis://127.0.0.1:9", "FMSG_REDIS_PREFIX": "a b"}, "FMSG_REDIS_PREFIX"),
         ({"FMSG_REDIS_URL": "redis://127.0.0.1:9", "FMSG_SEAL_KEY": "x"}, "FMSG_SEAL_KEY"),
