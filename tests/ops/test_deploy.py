@@ -37,6 +37,36 @@ def test_the_registry_entry_says_what_the_project_is() -> None:
     assert len(entry["description"]) <= 100
 
 
+def test_the_registry_entry_has_what_the_schema_allows() -> None:
+    """Of the schema of 2025-12-11: the fields there are, how a server is called, what formats there are."""
+    entry = json.loads((ROOT / "server.json").read_text())
+    assert entry["$schema"].endswith("/schemas/2025-12-11/server.schema.json")
+    assert set(entry) <= {
+        *("$schema", "name", "title", "description", "version", "websiteUrl", "repository", "icons"),
+        *("packages", "remotes", "_meta"),
+    }
+    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"])
+    (package,) = entry["packages"]
+    assert set(package) <= {
+        *("registryType", "registryBaseUrl", "identifier", "version", "fileSha256", "runtimeHint", "transport"),
+        *("runtimeArguments", "packageArguments", "environmentVariables"),
+    }
+    assert package["transport"] == {"type": "stdio"}
+    for given in (*package["packageArguments"], *package["environmentVariables"]):
+        assert set(given) <= {
+            *("type", "name", "value", "valueHint", "description", "isRequired", "isSecret", "isRepeated"),
+            *("format", "default", "placeholder", "choices", "variables"),
+        }
+        assert given.get("format", "string") in ("string", "number", "boolean", "filepath")
+
+
+def test_the_registry_finds_the_name_of_the_entry_on_the_page_of_the_package() -> None:
+    """It takes an entry for a package on PyPI only where the package's description claims the name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    name = json.loads((ROOT / "server.json").read_text())["name"]
+    assert re.findall(r"mcp-name: *([^\s<]+)", (ROOT / project["readme"]).read_text()) == [name]
+
+
 def test_the_registry_entry_starts_stdio_with_the_variables_it_reads() -> None:
     (package,) = json.loads((ROOT / "server.json").read_text())["packages"]
     known = {variable.name: variable for _, variable, _, _ in variables()}
