@@ -14,6 +14,7 @@ from daemon.feed import State
 from daemon.feed_context import FeedContext
 from daemon.heart import Heart
 from daemon.holding import Holding
+from daemon.pace import steady_per_s
 from daemon.placing import Placing
 from daemon.reporting import Reporter
 from daemon.settings import DaemonSettings
@@ -310,7 +311,8 @@ class Daemon:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._settings.drain_s
         self._draining = True
-        log.info("draining", extra={"action": "drain", "feeds": len(self._holdings)})
+        takes_s = round(len(self._holdings) / steady_per_s(self._settings.connects_per_s), 1)
+        log.info("draining", extra={"action": "drain", "feeds": len(self._holdings), "takes_s": takes_s})
         if not await self._try(self._beat, "drain"):
             return
         self._replan.set()
@@ -318,6 +320,20 @@ class Daemon:
         while self._holdings and self._heart.present(self._heart.members) and loop.time() < deadline_s:
             await self._try(lambda: self._placing.give_up(self._placing.without_socket()), "drain")
             await asyncio.sleep(self._settings.handover_round_s)
+        self._tell_of_the_left()
+
+    def _tell_of_the_left(self) -> None:
+        """Say how many sockets close before others are open: nothing is lost, but it shows."""
+        left = len(self._holdings) - len(self._placing.without_socket())
+        if left and self._heart.present(self._heart.members):
+            takes_s = left / steady_per_s(self._settings.connects_per_s)
+            log.warning(
+                "the time to drain is over before others took all callers: %d are polled for until they have, in about "
+                "%.0f s. Give FMSG_DAEMON_DRAIN_SECONDS, and the service manager's stop timeout, that much more",
+                left,
+                takes_s,
+                extra={"action": "drain_cut", "left": left, "takes_s": round(takes_s, 1)},
+            )
 
     async def _give_up_unasked(self) -> None:
         """Leave the callers whose activation is gone, with a store that was emptied: no other daemon knows of them."""

@@ -11,6 +11,11 @@ BURST_SHARE = 0.2
 the second after a pause does not see more than the whole."""
 
 
+def steady_per_s(per_s: float) -> float:
+    """How many moments a second a bucket of so many gives out in the long run."""
+    return per_s * (1.0 - BURST_SHARE)
+
+
 class TokenBucket:
     """Gives out moments, at most ``per_s`` (or one, if that is more) in any second.
 
@@ -25,7 +30,7 @@ class TokenBucket:
 
     def set_rate(self, per_s: float) -> None:
         """Another rate from now on; moments given out already stay."""
-        self._per_s = per_s * (1.0 - BURST_SHARE)
+        self._per_s = steady_per_s(per_s)
         self._burst = max(1.0, per_s * BURST_SHARE)
 
     def reserve(self, now_s: float) -> float:

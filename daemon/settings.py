@@ -97,7 +97,8 @@ class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a feed that was taken from a healthy daemon may stay silent before it reports that it is not live."""
 
     drain_s: float = 25.0
-    """How long a stopping daemon waits for others to take its callers. Service managers kill after 30 s or more."""
+    """How long a stopping daemon waits for others to take its callers, which they do at ``connects_per_s``. Those left
+    then have no socket until the others open theirs. Service managers that are told nothing kill after 30 s or so."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises `ValueError` naming the setting."""

@@ -83,6 +83,7 @@ def daemon_settings(settings: Settings) -> DaemonSettings:
         heartbeat_ttl_s=settings.heartbeat_ttl_s,
         idle_after_s=settings.idle_minutes * 60,
         connects_per_s=settings.max_connects_per_second,
+        drain_s=settings.daemon_drain_s,
         reconcile_s=settings.reconcile_s,
         reconcile_quiet_s=settings.reconcile_s * 5,
         reconcile_alarmed_s=settings.reconcile_s / 4,

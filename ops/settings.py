@@ -213,6 +213,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             ("daemon", "up"),
         ),
     ] = 100.0
+    daemon_drain_s: Annotated[
+        float,
+        Variable(
+            "FMSG_DAEMON_DRAIN_SECONDS",
+            "How long a stopping daemon waits for others to take its callers, at the rate above.",
+            ("daemon", "up"),
+        ),
+    ] = 25.0
     reconcile_s: Annotated[
         float,
         Variable("FMSG_RECONCILE_SECONDS", "About how often a live feed is compared with the host's list.", _ALL),

@@ -93,6 +93,36 @@ async def test_a_draining_daemon_hands_everybody_over_before_it_ends(world: Worl
     assert [member.id for member in await world.store.fleet.members()] == [one.daemon.id]
 
 
+async def test_callers_not_taken_when_the_time_to_drain_is_over_are_told_of_and_lose_nothing(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More callers than the others open sockets for in that time: the rest have none for a while, and all is found."""
+    callers = await agents(world, 12)
+    one = await world.daemon("one", drain_s=0.3, connects_per_s=1000.0)
+    await until_placed(world, callers, one)
+    two = await world.daemon("two", pull_settle_s=600.0, connects_per_s=8.0)
+    await world.until_members(2)
+    await one.drain()
+    (said,) = [record for record in caplog.records if record.__dict__.get("action") == "drain_cut"]
+    assert 0 < said.__dict__["left"] <= len(callers)
+    assert "FMSG_DAEMON_DRAIN_SECONDS" in said.message
+    ids = {caller.address: world.deliver(caller) for caller in callers}
+    await until_placed(world, callers, two)
+    for caller in callers:
+        await caller.until_ids(ids[caller.address])
+
+
+async def test_a_daemon_that_drained_in_time_says_nothing_of_the_kind(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    callers = await agents(world, 4)
+    one, two = await world.daemon("one"), await world.daemon("two")
+    await until_placed(world, callers, one, two)
+    await one.drain()
+    await two.drain()
+    assert [record for record in caplog.records if record.__dict__.get("action") == "drain_cut"] == []
+
+
 async def test_a_daemon_that_draws_no_breath_is_replaced_within_its_heartbeat(world: World) -> None:
     """kill -9: no word, no closed socket that anybody would notice."""
     callers = await agents(world, 8)

@@ -22,6 +22,9 @@ from telemetry import metrics
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "ops" / "deploy"
 
+CARRIED = 10_000
+"""Callers of a daemon that the deploy files are made for."""
+
 SETTING_NAMES = frozenset(variable.name for _, variable, _, _ in variables())
 
 TARGET_LABELS = frozenset({"job", "instance"})

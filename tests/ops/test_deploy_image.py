@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from daemon.daemon import CLOSE_WITHIN_S, LEAVE_WITHIN_S
+from daemon.pace import steady_per_s
 from daemon.settings import DaemonSettings
 from mcp_front.settings import Budgets, HttpSettings
 from ops.cli import parser
-from tests.ops.deploy_files import DEPLOY, ROOT, load_yaml, run, seconds, tool
+from tests.ops.deploy_files import CARRIED, DEPLOY, ROOT, load_yaml, run, seconds, tool
 from workers.settings import WorkerSettings
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
@@ -79,7 +81,9 @@ def test_parts_may_end_in_peace() -> None:
     notice_s = SERVICES["front"]["environment"]["FMSG_MCP_DRAIN_NOTICE_SECONDS"]
     grace_s = {part: seconds(SERVICES[part]["stop_grace_period"]) for part in PARTS}
     assert grace_s["front"] > notice_s + HttpSettings().drain_s
-    assert grace_s["daemon"] > DaemonSettings().drain_s
+    drain_s = SERVICES["daemon"]["environment"]["FMSG_DAEMON_DRAIN_SECONDS"]
+    assert drain_s >= CARRIED / steady_per_s(DaemonSettings().connects_per_s)
+    assert grace_s["daemon"] >= drain_s + CLOSE_WITHIN_S + LEAVE_WITHIN_S
     assert grace_s["worker"] > WorkerSettings().drain_s
 
 

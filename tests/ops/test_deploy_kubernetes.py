@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from daemon.daemon import CLOSE_WITHIN_S, LEAVE_WITHIN_S
+from daemon.pace import steady_per_s
 from daemon.settings import DaemonSettings
 from ledger.seal import SealKeys
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings
 from ops.cli import parser
 from ops.settings import load
-from tests.ops.deploy_files import DEPLOY, exported, load_all_yaml, load_yaml, run, seconds, tool
+from tests.ops.deploy_files import CARRIED, DEPLOY, exported, load_all_yaml, load_yaml, run, seconds, tool
 from workers.settings import WorkerSettings
 
 HERE = DEPLOY / "kubernetes"
@@ -81,7 +83,11 @@ def test_pods_may_end_in_peace() -> None:
     sleep, pause = container("front")["lifecycle"]["preStop"]["exec"]["command"]
     assert sleep == "sleep"
     assert grace_s["front"] > float(pause) + HttpSettings().drain_s
-    assert grace_s["daemon"] > DaemonSettings().drain_s
+    drain_s = next(
+        float(entry["value"]) for entry in container("daemon")["env"] if entry["name"] == "FMSG_DAEMON_DRAIN_SECONDS"
+    )
+    assert drain_s >= CARRIED / steady_per_s(DaemonSettings().connects_per_s)
+    assert grace_s["daemon"] >= drain_s + CLOSE_WITHIN_S + LEAVE_WITHIN_S
     assert grace_s["worker"] > WorkerSettings().drain_s
 
 

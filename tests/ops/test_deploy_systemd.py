@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from daemon.daemon import CLOSE_WITHIN_S, LEAVE_WITHIN_S
+from daemon.pace import steady_per_s
 from daemon.settings import DaemonSettings
 from mcp_front.settings import Budgets, HttpSettings
 from ops.cli import parser
 from ops.doctor_local import FEEDS, SPARE_FILES
 from ops.settings import load
-from tests.ops.deploy_files import DEPLOY, run, tool
+from tests.ops.deploy_files import CARRIED, DEPLOY, run, tool
 from workers.settings import WorkerSettings
 
 UNITS = DEPLOY / "systemd"
@@ -64,8 +66,10 @@ def test_instances_have_ports_of_their_own() -> None:
 def test_stopping_is_given_more_time_than_draining_takes() -> None:
     stop_s = {part: float(read_unit(part)["TimeoutStopSec"][0]) for part in PARTS}
     notice_s = load(environment("front", "0")).drain_notice_s
+    drain_s = load(environment("daemon", "0")).daemon_drain_s
     assert stop_s["front"] > notice_s + HttpSettings().drain_s
-    assert stop_s["daemon"] > DaemonSettings().drain_s
+    assert drain_s >= CARRIED / steady_per_s(DaemonSettings().connects_per_s)
+    assert stop_s["daemon"] >= drain_s + CLOSE_WITHIN_S + LEAVE_WITHIN_S
     assert stop_s["worker"] > WorkerSettings().drain_s
 
 
