@@ -66,6 +66,14 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     time_s: float = 0.0
 
 
+class Head(msgspec.Struct, frozen=True):
+    """What changes with everything that is appended to a ledger, and with its life. Fields as of `LedgerState`."""
+
+    epoch: str
+    last_n: int
+    tip: int
+
+
 class LedgerState(msgspec.Struct, frozen=True, kw_only=True):
     """A ledger at one moment.
 
@@ -85,6 +93,11 @@ class LedgerState(msgspec.Struct, frozen=True, kw_only=True):
     now_s: float
     complete_id: int = 0
     tip: int = 0
+
+    @property
+    def head(self) -> Head:
+        """Where the ledger ends."""
+        return Head(self.epoch, self.last_n, self.tip)
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):

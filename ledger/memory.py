@@ -10,7 +10,19 @@ from itertools import islice
 
 import msgspec
 
-from ledger.arrival import Appended, Baseline, CallerKey, Compared, LedgerState, OutOfOrder, Place, Seen, Slice, Source
+from ledger.arrival import (
+    Appended,
+    Baseline,
+    CallerKey,
+    Compared,
+    Head,
+    LedgerState,
+    OutOfOrder,
+    Place,
+    Seen,
+    Slice,
+    Source,
+)
 from ledger.book import Book
 from ledger.limits import LedgerLimits
 from ledger.listeners import Listeners
@@ -62,6 +74,11 @@ class MemoryLedger:
         """See `ledger.port.Ledger`."""
         book = self._find(caller)
         return None if book is None else self._state(book)
+
+    async def heads(self, callers: Sequence[CallerKey]) -> Sequence[Head | None]:
+        """See `ledger.port.Ledger`."""
+        books = map(self._find, callers)
+        return tuple(None if book is None else self._state(book).head for book in books)
 
     async def begin(self, caller: CallerKey, seeds: Sequence[Seen], baseline: Baseline) -> LedgerState:
         """See `ledger.port.Ledger`."""

@@ -78,6 +78,11 @@ class MemoryActivations:
         """The last report."""
         return self._reports.get(caller)
 
+    async def settled(self, callers: Sequence[CallerKey]) -> Sequence[bool]:
+        """See `ledger.port.Activations`."""
+        reports = map(self._reports.get, callers)
+        return tuple(report is not None and report.live and not report.needs_credential for report in reports)
+
     async def feeds(self, *, limit: int) -> Sequence[ActiveFeed]:
         """See `ledger.port.Activations`."""
         found = [await self.get(caller) for caller in (await self.active())[:limit]]

@@ -17,6 +17,7 @@ from ledger.arrival import (
     Baseline,
     CallerKey,
     Compared,
+    Head,
     LedgerState,
     OutOfOrder,
     Place,
@@ -47,6 +48,10 @@ class Ledger(Protocol):
 
     async def state(self, caller: CallerKey) -> LedgerState | None:
         """The ledger now, or None where there is none."""
+        ...
+
+    async def heads(self, callers: Sequence[CallerKey]) -> Sequence[Head | None]:
+        """Where each caller's ledger ends now, None where there is none; cheap for many callers at once."""
         ...
 
     async def begin(self, caller: CallerKey, seeds: Sequence[Seen], baseline: Baseline) -> LedgerState:
@@ -211,6 +216,10 @@ class Activations(Protocol):
 
     async def feed(self, caller: CallerKey) -> FeedReport | None:
         """The last report of the caller's feed."""
+        ...
+
+    async def settled(self, callers: Sequence[CallerKey]) -> Sequence[bool]:
+        """Whether each caller's feed reported itself live and asks for nothing; cheap for many callers at once."""
         ...
 
     async def feeds(self, *, limit: int) -> Sequence[ActiveFeed]:

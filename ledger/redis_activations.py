@@ -8,7 +8,7 @@ Keys of shard ``NN`` (`ledger.shards`), all with a TTL::
     {active-NN}:index          sorted set, caller → last asked
     {active-NN}:who:CALLER     sealed address and API URL
     {active-NN}:token:CALLER   hash: the sealed token, and its expiry as a mark to tell a new one by
-    {active-NN}:feed:CALLER    hash: the sealed report, and whether it says live
+    {active-NN}:feed:CALLER    hash: the sealed report, and whether it says live and asks for a credential
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ledger.limits import LedgerLimits
 from ledger.port import Activation, ActiveFeed, FeedReport
 from ledger.scripts import Key, Scripts, script
 from ledger.seal import SealBroken, SealKeys
-from ledger.shards import SHARDS, shard_of
+from ledger.shards import SHARDS, by_shard, shard_of
 from ledger.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -137,14 +137,30 @@ def _retire(*, index: Key, who: Key, token: Key, feed: Key, caller: str, since: 
 
 @script(
     """
-    redis.call('HSET', feed, 'sealed', sealed, 'live', live)
+    redis.call('HSET', feed, 'sealed', sealed, 'live', live, 'asks', asks)
     redis.call('PEXPIRE', feed, ttl_ms)
     return 1
     """,
     idempotent=True,
 )
-def _report(*, feed: Key, sealed: bytes, live: int, ttl_ms: int) -> int:
+def _report(*, feed: Key, sealed: bytes, live: int, asks: int, ttl_ms: int) -> int:
     """Keep the report."""
+    raise NotImplementedError
+
+
+@script(
+    """
+    local found = {}
+    for i, key in ipairs(keys) do
+        local report = redis.call('HMGET', key, 'live', 'asks')
+        found[i] = report[1] == '1' and report[2] == '0' and 1 or 0
+    end
+    return found
+    """,
+    idempotent=True,
+)
+def _settled(*, feed: Key, keys: Sequence[str]) -> list[int]:
+    """Whether feeds are live and ask for nothing. ``feed``: the first of the keys."""
     raise NotImplementedError
 
 
@@ -256,6 +272,7 @@ class RedisActivations:
             feed=self._keys(caller)["feed"],
             sealed=self._sealed(caller, "feed", report),
             live=int(report.live),
+            asks=int(report.needs_credential),
             ttl_ms=self._feed_ttl_ms,
         )
 
@@ -263,6 +280,19 @@ class RedisActivations:
         """See `ledger.port.Activations`."""
         sealed = await self._scripts.command("HGET", self._keys(caller)["feed"], "sealed", idempotent=True)
         return self._opened(caller, "feed", sealed, FeedReport)
+
+    async def settled(self, callers: Sequence[CallerKey]) -> Sequence[bool]:
+        """See `ledger.port.Activations`. What an older version reported counts as not settled."""
+        groups = [list(callers)] if self._topology.keys_mix else list(by_shard(callers).values())
+        parts = [group[at : at + FEEDS_AT_ONCE] for group in groups for at in range(0, len(group), FEEDS_AT_ONCE)]
+        answers = await asyncio.gather(*map(self._settled, parts))
+        asked = [caller for part in parts for caller in part]
+        found = dict(zip(asked, [bool(one) for answer in answers for one in answer], strict=True))
+        return [found[caller] for caller in callers]
+
+    async def _settled(self, callers: Sequence[CallerKey]) -> list[int]:
+        keys = [self._keys(caller)["feed"] for caller in callers]
+        return await _settled(self._scripts, feed=keys[0], keys=keys)
 
     async def feeds(self, *, limit: int) -> Sequence[ActiveFeed]:
         """See `ledger.port.Activations`."""

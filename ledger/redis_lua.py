@@ -19,6 +19,24 @@ def state(*, meta: Key, log: Key, ids: Key, gone: Key) -> list[Any] | None:
 
 
 @script(
+    """
+local found = {}
+for i = 1, #keys, 2 do
+  local life, newest = redis.call('HMGET', keys[i], 'epoch', 'last'), redis.call('LINDEX', keys[i + 1], -1)
+  found[#found + 1] = life[1]
+  found[#found + 1] = life[2]
+  found[#found + 1] = newest and newest:sub(1, 8)
+end
+return found
+""",
+    idempotent=True,
+)
+def heads(*, meta: Key, keys: Sequence[str]) -> list[bytes | None]:
+    """Epoch, last offset and tip of several ledgers, in turn. ``keys``: meta and log of each; ``meta`` of the first."""
+    raise NotImplementedError
+
+
+@script(
     OPEN
     + """
 local book = open()

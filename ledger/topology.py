@@ -160,6 +160,8 @@ class Topology(ABC):
     """Where it is, without credentials."""
     at_once: int = MAX_CONCURRENT
     """Commands worth having in flight."""
+    keys_mix: bool = True
+    """Whether one script may read the keys of several callers."""
 
     def __init__(self, prefix: str) -> None:
         if not prefix or set("{}\0 ") & set(prefix):
@@ -273,6 +275,7 @@ class ClusterTopology(Topology):
     """A Redis Cluster. What one node publishes is heard on all, so the reader asks any of them."""
 
     kind: Kind = "cluster"
+    keys_mix = False
 
     def __init__(self, url: RedisUrl, *, prefix: str) -> None:
         super().__init__(prefix)

@@ -137,7 +137,8 @@ def _waiting(settings: FrontSettings, store: Store, clock: Callable[[], float], 
     from mcp_front.waiting.request import WaitSettings
     from mcp_front.waiting.wait import Waiting
 
-    return Waiting(store, settings=WaitSettings(progress_s=settings.progress_s), clock=clock, rng=rng)
+    waits = WaitSettings(progress_s=settings.progress_s, activate_s=settings.activate_s)
+    return Waiting(store, settings=waits, clock=clock, rng=rng)
 
 
 def _toolbox() -> Toolbox:

@@ -95,6 +95,8 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
     """FMSG-007, wait_for_message: the recommended cap."""
     progress_s: float = 15.0
     """Between progress notifications of a held wait, where the client asked for them."""
+    activate_s: float = 300.0
+    """How often a caller with a live feed is reported active; below the idle time after which feeds stop."""
     known_callers: int = 50_000
     """API keys whose exchange is remembered (by keyed hash); beyond it the least recently used is exchanged anew."""
     requests_per_caller: int = 32

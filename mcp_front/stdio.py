@@ -133,7 +133,7 @@ class StdioRequests:
             raise ToolFailure("not_configured", str(error), next_step=CORRECT_IT) from None
         async with self._backend() as (store, http):
             callers = Callers(http, self._settings, transport="stdio", clock=time.time, rng=rng)
-            wait_settings = WaitSettings(progress_s=self._settings.progress_s)
+            wait_settings = WaitSettings(progress_s=self._settings.progress_s, activate_s=self._settings.activate_s)
             waiting = Waiting(store, settings=wait_settings, clock=time.time, rng=rng)
             ready.set_result(_Served(callers, store, waiting, directory))
             try:

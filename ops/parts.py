@@ -11,7 +11,7 @@ from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings
 from ops.settings import SettingError, Settings
-from ops.stdio_settings import expanded
+from ops.stdio_settings import activate_s, expanded
 from telemetry import metrics
 from workers.settings import WorkerSettings
 
@@ -120,6 +120,7 @@ def front_settings(settings: Settings, *, host: str | None = None, port: int | N
         directory=expanded(settings.directory),
         wait_default_s=settings.wait_default_s,
         wait_max_s=settings.wait_max_s,
+        activate_s=activate_s(settings),
         budgets=budgets(settings),
         http=HttpSettings(
             host=settings.host if host is None else host,

@@ -19,7 +19,13 @@ def stdio_settings(settings: Settings) -> FrontSettings:
         upload_dir=expanded(settings.upload_dir),
         wait_default_s=settings.wait_default_s,
         wait_max_s=settings.wait_max_s,
+        activate_s=activate_s(settings),
     )
+
+
+def activate_s(settings: Settings) -> float:
+    """How often a caller is reported active, in seconds: no feed is to stop while somebody waits."""
+    return min(FrontSettings().activate_s, settings.idle_minutes * 60 / 4)
 
 
 def expanded(text: str | None) -> Path | None:

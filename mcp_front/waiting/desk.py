@@ -143,6 +143,8 @@ class Desk:
     def changed(self, *, now_s: float) -> None:
         """The ledger began anew or lost its end, some time before ``now_s``; while it did not answer, if it did not."""
         self.recent.end()
+        # What was emptied may have forgotten that the caller is active, too.
+        self._activated_at = float("-inf")
         self.unrest = Unrest(min(now_s, self._away_since_s) - LOOK_BACK_S, now_s).joined(self.unrest)
         self.unrest_is_stored = False
 
@@ -174,10 +176,17 @@ class Desk:
                 self.owe_marks(owed)
                 raise
 
+    @property
+    def next_activation_at(self) -> float:
+        """When the caller is to be reported active again."""
+        if self._needs_credential:
+            return self._activated_at + CREDENTIAL_RETRY_S
+        settled = self._transport == "websocket"
+        return self._activated_at + (self._settings.activate_s if settled else self._settings.activate_unsettled_s)
+
     async def activate(self, caller: Caller) -> None:
         """Say now and then that the caller is active and leave its token for the feed. Raises as the store does."""
-        age_s = self._now() - self._activated_at
-        if age_s < (CREDENTIAL_RETRY_S if self._needs_credential else self._settings.activate_s):
+        if self._now() < self.next_activation_at:
             return
         before, self._activated_at = self._activated_at, self._now()
         try:
@@ -192,6 +201,10 @@ class Desk:
         except BaseException:
             self._activated_at = before
             raise
+
+    def doubt(self) -> None:
+        """Do not believe the last word on the feed any more."""
+        self._transport_at = float("-inf")
 
     async def transport(self) -> Transport:
         """Whether a live feed records this caller's arrivals. Raises what the store raises."""

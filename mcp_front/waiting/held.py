@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 
 from fmsg.errors import HostUnreachable
+from ledger.arrival import CallerKey, Head
 from ledger.patience import patient_until
 from ledger.port import LedgerUnavailable, NoLedger, StaleEpoch
 from mcp_front.caller import Caller
@@ -26,6 +27,7 @@ from mcp_front.waiting.past import Moved
 from mcp_front.waiting.pursuit import Found, Pursuit
 from mcp_front.waiting.request import Fit, Transport, WaitOutcome, WaitRequest, WaitSettings
 from mcp_front.waiting.subscriptions import Delivery
+from mcp_front.waiting.sweep import Sweep
 from mcp_front.waiting.trouble import PASSING, retry_after_s
 from telemetry.metrics import GAPS, POLL_FALLBACKS, WAKE_LATENCY
 
@@ -38,9 +40,8 @@ STORE_GRACE_S = 1.0
 COALESCE_S = 0.05
 """While a settle window is open, bells are answered so much later: only a full batch ends a window early, and a burst
 rings once per message."""
-TOGETHER_S = 0.1
-"""Safety re-reads of all waits fall on multiples of this, so that what they ask of the store goes together: with
-thousands held they are what an idle process does, and alone each costs three times as much."""
+TIMER_S = 0.001
+"""Timers ring so much later: uvloop rounds to milliseconds, and one too soon costs steps until the moment comes."""
 STEADY_S = 0.5
 """Pause between stretches of history where nothing qualifies."""
 MOVES_AT_ONCE = 4
@@ -60,6 +61,7 @@ class Held:
         request: WaitRequest,
         keeper: Keeper,
         grounds: Grounds,
+        sweep: Sweep,
         *,
         settings: WaitSettings,
         clock: Callable[[], float],
@@ -73,6 +75,7 @@ class Held:
         self._caller = caller
         self._request = request
         self._keeper = keeper
+        self._sweep = sweep
         self._settings = settings
         self._rng = rng
         self._progress = progress
@@ -98,6 +101,23 @@ class Held:
         self._look_again_at: float | None = None
         self._polls = False
         self._progress_at = self._began + settings.progress_s
+
+    @property
+    def caller(self) -> CallerKey:
+        """See `mcp_front.waiting.sweep.Resting`."""
+        return self._caller.key
+
+    @property
+    def head(self) -> Head | None:
+        """See `mcp_front.waiting.sweep.Resting`."""
+        state = None if self._pursuit is None else self._pursuit.reader.state
+        return None if state is None else state.head
+
+    def doubt(self) -> None:
+        """See `mcp_front.waiting.sweep.Resting`."""
+        if self._stand is not None:
+            self._stand.desk.doubt()
+        self.wake()
 
     def wake(self) -> None:
         """Something may have changed; never blocks."""
@@ -206,8 +226,7 @@ class Held:
             raise self._refusal
         self._read_at = self._loop.time()
         if self._read_at >= self._reread_at:
-            again_at = self._read_at + self._settings.reread_s * self._rng.uniform(0.85, 1.15)
-            self._reread_at = again_at - again_at % TOGETHER_S
+            self._reread_at = self._read_at + self._settings.reread_s * self._rng.uniform(0.85, 1.15)
             self._pursuit.forget_questions()
         found = await self._pursuit.pursue(
             elapsed_s=self._elapsed_s, closing=closing, given=self._keeper.given, marks=self._keeper.reads_marks
@@ -335,21 +354,40 @@ class Held:
         future: asyncio.Future[None] = self._loop.create_future()
         if not deaf:
             self._wake_up = future
-        timer = self._loop.call_at(at, _ring, future)
+        rests = self._rests
+        if rests:
+            self._sweep.add(self)
+        timer = self._loop.call_at(at + TIMER_S, _ring, future)
         try:
             await future
         finally:
             timer.cancel()
             self._wake_up = None
+            if rests:
+                self._sweep.discard(self)
         if self._progress is not None and self._loop.time() >= self._progress_at:
             self._progress_at += self._settings.progress_s
             await self._progress(self._elapsed_s)
 
+    @property
+    def _rests(self) -> bool:
+        """Whether a live feed fills the ledger, all of it was read and nothing is open: the sweep re-reads it."""
+        return (
+            self._pursuit is not None
+            and self._stand is not None
+            and self._stand.transport == "websocket"
+            and not self._backs_off
+            and self._pursuit.reader.at_rest
+        )
+
     def _next_at(self) -> float:
         times = [self._deadline]
-        if self._pursuit is not None and not self._backs_off:
-            times.append(self._reread_at)
-            if self._stand is not None and self._stand.transport == "poll":
+        if self._pursuit is not None and self._stand is not None and not self._backs_off:
+            if self._rests:
+                times.append(max(self._stand.desk.next_activation_at, self._reread_at))
+            else:
+                times.append(self._reread_at)
+            if self._stand.transport == "poll":
                 times.append(self._stand.desk.next_look_at)
         times.extend(at for at in (self._resume_at, self._window_ends_at, self._look_again_at) if at is not None)
         if self._progress is not None:

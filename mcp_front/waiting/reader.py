@@ -53,6 +53,11 @@ class Reader:
         """Whether everything that follows the position has been read."""
         return not (self._more or self.before_ledger)
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether everything has been read and decided."""
+        return self.complete and not self.entries
+
     async def read(self) -> None:
         """Read what is new. Raises `Moved` or `StaleEpoch` where the ledger does not go on from what was read."""
         if self.before_ledger:

@@ -69,8 +69,10 @@ class WaitSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Messages in one result: what an agent can read at once, and one page of the host."""
     seed_limit: int = 64
     """Messages a new ledger begins with; as `ledger.limits.LedgerLimits.seed_limit`."""
-    activate_s: float = 60.0
-    """How often a caller is reported active. Well below the idle time after which feeds stop."""
+    activate_s: float = 300.0
+    """How often a caller with a live feed is reported active. Well below the idle time after which feeds stop."""
+    activate_unsettled_s: float = 60.0
+    """The same while no feed is live: the store may have forgotten that the caller is active."""
     feed_cache_s: float = 2.0
     """How long the last word on a caller's feed and on the daemons is believed."""
     no_feed_cache_s: float = 0.25

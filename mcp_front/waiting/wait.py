@@ -21,6 +21,7 @@ from mcp_front.waiting.keeper import Keeper, PlainKeeper
 from mcp_front.waiting.kept import Kept, Summary, delete_subscription, list_subscriptions
 from mcp_front.waiting.request import Fit, WaitOutcome, WaitRequest, WaitSettings
 from mcp_front.waiting.subscribed import SubscriptionKeeper
+from mcp_front.waiting.sweep import Sweep
 from telemetry.metrics import BATCH_SIZE, WAITS, WAITS_HELD
 
 PULSE_S = 2.0
@@ -48,6 +49,7 @@ class Waiting:
         self._clock = clock
         self._rng = rng or random.Random()
         self._grounds = Grounds(store, self.settings, clock=clock, rng=self._rng)
+        self._sweep = Sweep(store, every_s=self.settings.reread_s)
         self._held: dict[Held, None] = {}
         """In the order they came; a dict, since a set would wake them in another order in every process."""
         self._pulse: asyncio.Task[None] | None = None
@@ -78,6 +80,7 @@ class Waiting:
             request,
             self._keeper(caller, request),
             self._grounds,
+            self._sweep,
             settings=self.settings,
             clock=self._clock,
             rng=self._rng,
@@ -141,6 +144,7 @@ class Waiting:
         if not self._held and self._pulse is not None:
             self._pulse.cancel()
             self._pulse = None
+            self._sweep.stop()
 
     async def _watch_drain(self, drain: asyncio.Event) -> None:
         await drain.wait()

@@ -48,6 +48,24 @@ async def test_no_ledger_is_said_where_none_was_begun(backend: Backend) -> None:
     assert await ledger.state(ALICE) is None
 
 
+async def test_heads_tell_what_became_of_many_ledgers(backend: Backend) -> None:
+    """A head moves with each append and with each new life, and with nothing else."""
+    ledger = backend.ledger
+    assert list(await ledger.heads([ALICE, BOB])) == [None, None]
+    empty = await ledger.begin(ALICE, [], Baseline())
+    assert list(await ledger.heads([BOB, ALICE])) == [None, empty.head]
+    grown = (await ledger.append(ALICE, [seen(1)], "push")).state
+    assert grown.head != empty.head
+    await ledger.append(ALICE, [seen(1)], "backfill")
+    await ledger.note_returned(ALICE, above=[1], position=0)
+    assert list(await ledger.heads([ALICE])) == [grown.head]
+    await ledger.forget(ALICE)
+    assert list(await ledger.heads([ALICE])) == [None]
+    again = await ledger.begin(ALICE, [], Baseline())
+    assert list(await ledger.heads([ALICE])) == [again.head] != [empty.head]
+    assert list(await ledger.heads([])) == []
+
+
 async def test_a_ledger_can_begin_empty(backend: Backend) -> None:
     state = await backend.ledger.begin(ALICE, [], Baseline(newest_id=7, time_s=NOON_S))
     assert (state.first_n, state.last_n, state.seed_n) == (1, 0, 0)

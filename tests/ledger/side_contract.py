@@ -56,6 +56,18 @@ class ActivationsContract:
         assert found.token_expires_at_s > time.time()
         assert list(await side.activations.active()) == [ANN]
 
+    async def test_a_feed_is_settled_while_it_is_live_and_has_what_it_needs(self, side: Side) -> None:
+        asked = [BEN, ANN, BEN]
+        assert list(await side.activations.settled(asked)) == [False, False, False]
+        await side.activations.report(ANN, live())
+        await side.activations.report(BEN, live("backing_off"))
+        assert list(await side.activations.settled(asked)) == [False, True, False]
+        needy = msgspec.structs.replace(live(), needs_credential=True)
+        await side.activations.report(ANN, needy)
+        await side.activations.report(BEN, live())
+        assert list(await side.activations.settled(asked)) == [True, False, True]
+        assert list(await side.activations.settled([])) == []
+
     async def test_nobody_is_active_at_first(self, side: Side) -> None:
         assert await side.activations.get(ANN) is None
         assert list(await side.activations.active()) == []

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from daemon.settings import DaemonSettings
-from mcp_front.settings import Budgets, budget_name
-from ops import configuration_doc, parts
+from mcp_front.settings import Budgets, FrontSettings, budget_name
+from ops import configuration_doc, parts, stdio_settings
 from ops.settings import SettingError, Settings, load, unknown, variables
 
 OPS = Path(configuration_doc.__file__).parent
@@ -97,6 +97,12 @@ def test_every_budget_has_its_variable_and_default() -> None:
 def test_what_a_daemon_is_told_has_its_own_default() -> None:
     """A daemon without a variable does what `DaemonSettings` says, and no variable is left that nobody heeds."""
     assert parts.daemon_settings(Settings()) == DaemonSettings()
+
+
+def test_whoever_waits_is_not_idle() -> None:
+    """Where idle sockets are closed soon, callers are reported active sooner."""
+    assert stdio_settings.activate_s(Settings()) == FrontSettings().activate_s
+    assert stdio_settings.activate_s(msgspec.structs.replace(Settings(), idle_minutes=2.0)) <= 60.0
 
 
 def test_every_variable_is_heeded() -> None:
