@@ -14,6 +14,13 @@ from ledger.port import LedgerError
 Remedy = Literal["retry", "credential", "stop"]
 """What helps against an error: time, a fresh token from the caller's next request, or nothing we can do."""
 
+STEADY_S = 30.0
+"""A socket that was live for so long had no trouble of its own: the next failure starts with a short delay again. Much
+less, and a host that accepts and cuts at once would be asked about once a second for ever."""
+
+ASK_MAX_S = 300.0
+"""Looking for a new token gets this rare in the end: requests announce theirs, this is for lost hints only."""
+
 MAX_RETRY_AFTER_S = 900.0
 """A host may ask for patience, not for ever: beyond a quarter of an hour we look again all the same, or a typing error
 in a proxy's Retry-After would silence a feed for days."""

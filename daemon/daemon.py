@@ -128,7 +128,7 @@ class Daemon:
             self._placing = Placing(
                 self._ctx, self._store.fleet, self._heart, self._holdings, self._reporter, now=loop.time
             )
-            deaf = [self._store.activations.listen(self._wake, again=self._say_again)]
+            deaf = [self._store.activations.listen(self._wake, again=self._store_came_back)]
             if self._orders is not None:
                 deaf.append(self._orders.listen(lambda order: self._obey(group, order)))
             loops = [
@@ -175,12 +175,12 @@ class Daemon:
             self._placing.known.add(caller)
             self._replan.set()
 
-    def _say_again(self) -> None:
+    def _store_came_back(self) -> None:
         """The store was away. A replica that was promoted lacks what came last: reports, and maybe messages."""
         self._store_failed = False
         self._reporter.repeat()
         for holding in self._holdings.values():
-            holding.runner.reconcile_within(self._ctx.pace.soon_s(feeds=self._ctx.feeds))
+            holding.runner.store_came_back(self._ctx.pace.soon_s(feeds=self._ctx.feeds))
 
     def _obey(self, group: asyncio.TaskGroup, order: Order) -> None:
         """An operator's order; the daemon that runs the feed acts."""
@@ -240,7 +240,7 @@ class Daemon:
         active = set(await self._store.activations.active())
         if self._store_failed:
             # Each part of it has answered just now. One node of a cluster fails over without the doorbell's noticing.
-            self._say_again()
+            self._store_came_back()
         self._placing.known = known = active | self._hinted
         self._scanned = True
         now_s = self._clock()

@@ -14,6 +14,7 @@ from daemon.settings import DaemonSettings
 from fmsg.http import HostHttp
 from ledger.arrival import CallerKey
 from ledger.port import Store
+from telemetry.metrics import FEEDS
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 """Starts a task that belongs to the daemon."""
@@ -67,3 +68,11 @@ class FeedContext:
         self.rooting = asyncio.Semaphore(MAX_ROOTING)
         self.feeds = 0
         """How many feeds the daemon runs."""
+
+
+def count_move(before: State, now: State) -> None:
+    """A feed moved from one state to another; those that rest are not counted."""
+    if before is not State.IDLE:
+        FEEDS.labels(before.value).dec()
+    if now is not State.IDLE:
+        FEEDS.labels(now.value).inc()

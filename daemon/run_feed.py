@@ -10,10 +10,10 @@ import asyncio
 import logging
 from collections.abc import Iterator
 
-from daemon.backoff import Diagnosis, full_jitter
+from daemon.backoff import ASK_MAX_S, STEADY_S, Diagnosis, full_jitter
 from daemon.comparing import Comparer
 from daemon.feed import WITH_SOCKET, Signal, State, after
-from daemon.feed_context import FeedContext
+from daemon.feed_context import FeedContext, count_move
 from daemon.intake import read_push
 from daemon.listening import Listener
 from daemon.recording import Recorder
@@ -25,16 +25,9 @@ from fmsg.webapi import WebApi
 from ledger.arrival import CallerKey, Source
 from ledger.catch_up import CaughtUp
 from ledger.port import FeedReport, LedgerError
-from telemetry.metrics import FEEDS, RECONNECT_DELAY
+from telemetry.metrics import RECONNECT_DELAY
 
 log = logging.getLogger(__name__)
-
-STEADY_S = 30.0
-"""A socket that was live for so long had no trouble of its own: the next failure starts with a short delay again. Much
-less, and a host that accepts and cuts at once would be asked about once a second for ever."""
-
-ASK_MAX_S = 300.0
-"""Looking for a new token gets this rare in the end: requests announce theirs, this is for lost hints only."""
 
 
 class FeedRunner:
@@ -44,6 +37,7 @@ class FeedRunner:
         "_again",
         "_asks",
         "_check_at_s",
+        "_compare_first",
         "_comparer",
         "_ctx",
         "_delays",
@@ -85,7 +79,7 @@ class FeedRunner:
         self._asks = 0
         self._quiet_rounds = 0
         self._pages = 1
-        self._again = False
+        self._again = self._compare_first = False
         self._looking: asyncio.Task[None] | None = None
 
     def report(self, daemon: str) -> FeedReport:
@@ -114,6 +108,16 @@ class FeedRunner:
         if self.state is State.LIVE and not self.needs_credential:
             self._list_at_s = min(self._list_at_s, self._now() + delay_s)
             self._arm()
+
+    def store_came_back(self, within_s: float) -> None:
+        """The store was away, for all feeds; compare in so many seconds, or before the next message is recorded.
+
+        Fronts found messages without it and handed out positions: what comes after those must not be recorded first.
+        """
+        self._compare_first = True
+        if self.state is State.LIVE:
+            self._comparer.cancel()
+            self.reconcile_within(within_s)
 
     async def close(self) -> None:
         """Give up the socket and end everything under way."""
@@ -165,7 +169,9 @@ class FeedRunner:
             self._quiet_rounds = 0
             self.reconcile_within(self._interval_s())
         self._recorder.keep(pushed)
-        if self.state is not State.BACKFILLING:
+        if self.state is State.LIVE and self._compare_first:
+            self.fell_behind()
+        elif self.state is State.LIVE:
             self._recorder.write()
 
     def closed(self, reason: str) -> None:
@@ -177,7 +183,6 @@ class FeedRunner:
         self._live_since_s = NEVER
         self._pages = self._ctx.settings.reconnect_pages
         self._move(Signal.CLOSED, error=reason or "the socket closed")
-        self._recorder.write()
         self._back_off()
 
     def connect_failed(self, diagnosis: Diagnosis) -> None:
@@ -212,6 +217,7 @@ class FeedRunner:
     def compared(self, result: CaughtUp, source: Source) -> None:
         """See `daemon.comparing.Owner`."""
         self._set_needs_credential(False)
+        self._compare_first = False
         self._recorder.add_rootless([seen for seen in result.found_late if not seen.root])
         self._recorder.find_roots()
         if self.state is State.BACKFILLING:
@@ -236,6 +242,7 @@ class FeedRunner:
             self._quiet_rounds = 0 if result.new else self._quiet_rounds + 1
             self._list_at_s = self._now() + self._interval_s()
         elif self.state is State.BACKING_OFF:
+            self._recorder.write()
             self._poll_later()
         self._arm()
 
@@ -258,8 +265,6 @@ class FeedRunner:
             self._ask_later()
         elif self.state is State.BACKFILLING or (self.state is State.LIVE and store_failed):
             self._stall(Signal.FAILED, diagnosis)
-            # What was held back so as to come after what is older: now nobody knows when that comes.
-            self._recorder.write()
         elif self.state is State.BACKING_OFF:
             self._poll_later(diagnosis)
         else:
@@ -283,10 +288,7 @@ class FeedRunner:
         if self.state is before:
             return before
         self.since_s = self._ctx.clock()
-        if before is not State.IDLE:
-            FEEDS.labels(before.value).dec()
-        if self.state is not State.IDLE:
-            FEEDS.labels(self.state.value).inc()
+        count_move(before, self.state)
         self._ctx.watcher.changed(self.caller, self.state)
         return self.state
 

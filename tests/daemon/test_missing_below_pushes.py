@@ -1,4 +1,4 @@
-"""A feed trusts its socket before the list is compared: what was missed before it opened must still be found."""
+"""What was missed before a socket opened is still found, however much is pushed before the list can be compared."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from daemon import comparing
 from ledger.arrival import CallerKey
 from ledger.port import FeedReport
 from ledger.store import RedisStore
+from sandbox.events import Listener
 from tests.daemon.world import Agent, Running, World, world_of
 
 MISSED = 15
@@ -29,7 +30,10 @@ async def kill(daemon: Running) -> None:
 
 
 async def missed_and_pushed(world: World, alice: Agent) -> tuple[list[int], Running]:
-    """Messages that nobody heard of, hundreds above them that were pushed, and the daemon that cannot compare them."""
+    """Messages that nobody heard of, hundreds above them that were pushed, and the daemon that cannot compare them.
+
+    It records none of them: they would come before what was missed.
+    """
     first = await world.daemon("first")
     await alice.until("live")
     known = [world.deliver(alice)]
@@ -39,10 +43,17 @@ async def missed_and_pushed(world: World, alice: Agent) -> tuple[list[int], Runn
     world.host.control.fail_next("list", times=100_000, status=503)
     second = await world.daemon("second", **RARELY)
     await alice.until("stalled")
+    listener = world.host.core.listener
     for _ in range(PUSHED // AT_ONCE):
+        heard = listener.frames + AT_ONCE
         known += [world.deliver(alice) for _ in range(AT_ONCE)]
-        await alice.until_ids(*known)
+        await world.bell.until(functools.partial(_has_sent, listener, heard))
+    assert len(await alice.entries()) == 1, "recorded before what it came after"
     return sorted(known + missed), second
+
+
+def _has_sent(listener: Listener, frames: int) -> bool:
+    return listener.frames >= frames
 
 
 async def test_a_daemon_killed_before_it_could_compare_leaves_nothing_behind(world: World) -> None:
