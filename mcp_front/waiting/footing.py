@@ -99,6 +99,7 @@ class Footing:
             seed_limit=self._settings.seed_limit,
             unrest=self._unrest,
             recent=self._grounds.shared.desks.at(self._caller.key).recent,
+            emergency=ground.emergency,
         )
         self._positions.look_together = partial(ground.desks.at(self._caller.key).look, self._positions)
         return had_one

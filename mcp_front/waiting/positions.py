@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -21,6 +21,18 @@ from ledger.catch_up import CaughtUp, catch_up, is_news, seen_from
 from ledger.port import Documents, Ledger, NoLedger
 from mcp_front.waiting.errors import UnknownPosition
 from mcp_front.waiting.past import Moved, Origin, Past, WaitApi, nothing_past, read_past
+from mcp_front.waiting.precedence import (
+    MARKS_S,
+    arrived_after,
+    follows_in_time,
+    may_follow,
+    may_follow_unrecorded,
+    perhaps_returned,
+    proves_earlier,
+    reaches_back_to,
+    recorded_late,
+    younger,
+)
 from mcp_front.waiting.recent import Recent
 from mcp_front.waiting.unrest import LOOK_BACK_S, Unrest
 from mcp_front.waiting.walks import Step, load_step
@@ -30,14 +42,8 @@ CHUNK = 200
 BACK_S = 600.0
 """How far before a message's own time entries are looked at that may have arrived after it: the skew of the clocks of
 host and ledger, with much room."""
-SKEW_S = 120.0
-"""An entry recorded so long before a message was sent arrived before it, whatever the clocks say."""
-MARKS_S = 86_400.0
-"""How long a handed-out position is remembered (`ledger.limits.LedgerLimits.returned_ttl_s`)."""
 AT_ONCE_S = 0.05
 """A call that finds its place so soon after it began looks at the newest entry only, unless that is younger."""
-CLOCKS_S = 2.0
-"""How far the clocks of host and ledger are taken to differ, where only the ledger's is at hand."""
 END = 2**52
 """An offset no ledger reaches, exact in Lua's numbers."""
 
@@ -93,10 +99,11 @@ class Positions:
         seed_limit: int,
         unrest: Callable[[str], Awaitable[Unrest | None]] | None = None,
         recent: Recent | None = None,
+        emergency: bool = False,
     ) -> None:
         """``unrest`` is told the ledger's epoch and tells of a change of ledgers, if there was one.
 
-        ``recent``: what this process read of the shared ledger.
+        ``recent``: what this process read of the shared ledger. ``emergency``: the ledger is none that lasts.
         """
         self.look_together: Callable[[], Awaitable[CaughtUp]] | None = None
         """Looks at the host's list together with the caller's other waits; else each looks for itself."""
@@ -108,6 +115,7 @@ class Positions:
         self._seed_limit = seed_limit
         self._unrest = unrest
         self._recent = recent or Recent()
+        self._emergency = emergency
 
     async def look(self) -> CaughtUp:
         """Compare the host's list with the ledger now; begin the ledger where there is none."""
@@ -133,7 +141,7 @@ class Positions:
         entries, state, young = tail.entries, tail.state, frozenset[int]()
         if not at_once:
             host_time_s = caught_up.host_time_s if caught_up else None
-            young = _younger(entries, began_s=state.now_s - elapsed_s, elapsed_s=elapsed_s, host_time_s=host_time_s)
+            young = younger(entries, began_s=state.now_s - elapsed_s, elapsed_s=elapsed_s, host_time_s=host_time_s)
         first_young = next((at for at, entry in enumerate(entries) if entry.id in young), len(entries))
         behind = entries[first_young - 1] if first_young else None
         after_n = (entries[first_young].n if first_young < len(entries) else state.last_n + 1) - 1
@@ -149,6 +157,8 @@ class Positions:
         if position.n and position.epoch:
             return Start(position=position, after_n=position.n, epoch=position.epoch)
         place = await self._place(position.id) if position.id else None
+        if place is not None and self._emergency:
+            return await self._in_ledger(position.id, place.n)
         if place is not None and place.handed_out and not position.foreign:
             return Start(position=Position(position.id, place.n), after_n=place.n, verify=True)
         state = await self._state()
@@ -201,13 +211,16 @@ class Positions:
     async def _in_ledger(self, message_id: int, n: int) -> Start:
         """The ledger holds the message but never handed it out: its offset is an estimate."""
         entry = await self._entry(message_id, n)
+        if self._emergency:
+            return await self._in_time(entry.id, entry.sent_at_s)
         before, state = await self._back(n, since_s=entry.sent_at_s - BACK_S)
-        follows = {one.id for one in before if _may_follow(one, entry.id, entry.sent_at_s)}
+        at_s = entry.sent_at_s
+        follows = {one.id for one in before if may_follow(one, entry.id, at_s) and not proves_earlier(one, at_s, state)}
         stood = self._recent.before(message_id)
         known = {one.id for one in before if one.id in stood and one.sent_at_s <= entry.sent_at_s}
         follows -= known
         unrest = await self._unrest_at(entry.sent_at_s, state)
-        again = _perhaps_returned(before, follows, entry, state, unrest) | _out_of_order(before, state)
+        again = perhaps_returned(before, follows, entry, state, unrest) | recorded_late(before, state)
         again -= known
         if follows:
             handed_out_n = await self._handed_out_n(before)
@@ -259,12 +272,37 @@ class Positions:
             if place is None:
                 raise Moved("trimmed")
             return await self._in_ledger(message_id, place.n)
-        origin = await self._origin(seen.id, seen.sent_at_s, state)
+        unrest = await self._unrest_at(seen.sent_at_s, state)
+        if self._emergency or unrest:
+            entries, _ = await self._back(END, since_s=seen.sent_at_s - BACK_S)
+            if reaches_back_to(entries, seen.sent_at_s - LOOK_BACK_S):
+                return await self._in_time(seen.id, seen.sent_at_s)
+        early_s = seen.sent_at_s - LOOK_BACK_S if unrest else seen.sent_at_s
+        origin = Origin(id=message_id, early_s=early_s, exact=False)
         start = await self._from_the_list(Position(message_id), origin, state, at_s=seen.sent_at_s)
         if seen.sent_at_s + MARKS_S > state.now_s or start.past is None:
             return start
         # So long ago that what was handed out then is forgotten: what may have been returned with it is marked.
         return msgspec.structs.replace(start, doubtful=start.doubtful | start.past.early)
+
+    async def _in_time(self, message_id: int, at_s: float) -> Start:
+        """Behind a message that became available while the ledger's entries did, however low its id.
+
+        In the list what is above its id is met first, down to where it was a draft or nobody's of ours: all of that was
+        returned long ago.
+        """
+        entries, state = await self._back(END, since_s=at_s - BACK_S)
+        follows_here = follows_in_time if self._emergency else may_follow_unrecorded
+        follows = [one for one in entries if follows_here(one, message_id, at_s)]
+        after_n = (follows[0].n if follows else state.last_n + 1) - 1
+        wanted = {one.id for one in follows}
+        return Start(
+            position=Position(message_id),
+            after_n=after_n,
+            epoch=state.epoch,
+            over=frozenset(one.id for one in entries if one.n > after_n and one.id not in wanted),
+            doubtful=frozenset(one.id for one in follows if one.sent_at_s <= at_s),
+        )
 
     async def _fetch(self, message_id: int) -> Message:
         try:
@@ -280,7 +318,7 @@ class Positions:
     async def _after_sending(self, message_id: int, sent_at_s: float) -> Start:
         """Behind one of the caller's own messages: what arrived after it was sent, in doubt earlier."""
         back, state = await self._back(END, since_s=sent_at_s - BACK_S)
-        follows = [one for one in back if _arrived_after(one, message_id, sent_at_s, state)]
+        follows = [one for one in back if arrived_after(one, message_id, sent_at_s, state)]
         rest = [one for one in back if one.arrived_at_s > sent_at_s or one in follows]
         handed_out_n = await self._handed_out_n(rest)
         wanted = {one.id for one in follows}
@@ -306,11 +344,6 @@ class Positions:
             return 0
         places = await self._ledger.locate(self._caller, [one.id for one in entries])
         return max((place.n for place in places.values() if place.handed_out), default=0)
-
-    async def _origin(self, message_id: int, at_s: float, state: LedgerState) -> Origin:
-        """A message that the ledger does not hold and did not hand out, as where to go on from."""
-        unrest = await self._unrest_at(at_s, state)
-        return Origin(id=message_id, early_s=at_s - LOOK_BACK_S if unrest else at_s, exact=False)
 
     async def _past(self, origin: Origin, state: LedgerState) -> Past:
         if not state.baseline.newest_id:
@@ -340,61 +373,3 @@ class Positions:
             if oldest.n > slice_.state.seed_n and oldest.arrived_at_s < since_s:
                 return found, slice_.state
             before_n = oldest.n
-
-
-def _may_follow(one: Arrival, message_id: int, at_s: float) -> bool:
-    """Whether an arrival can have come after a message with this id and time, in spite of its place."""
-    return one.id > message_id or one.sent_at_s > at_s
-
-
-def _perhaps_returned(
-    before: Sequence[Arrival], follows: Collection[int], entry: Arrival, state: LedgerState, unrest: Unrest | None
-) -> frozenset[int]:
-    """Which entries before a message come again, marked, since they may have been returned or not.
-
-    Those that may follow it, where it was handed out so long ago that nobody remembers; those that may have been
-    unknown when it was handed out in another ledger.
-    """
-    again = frozenset[int]()
-    if entry.n > state.seed_n and entry.arrived_at_s + MARKS_S < state.now_s:
-        again = frozenset(follows)
-    if unrest is None:
-        return again
-    since_s = entry.sent_at_s - LOOK_BACK_S
-    young = (one for one in before if max(one.sent_at_s, one.arrived_at_s) >= since_s)
-    return again.union(one.id for one in young if one.sent_at_s <= entry.sent_at_s)
-
-
-def _out_of_order(before: Sequence[Arrival], state: LedgerState) -> frozenset[int]:
-    """Those recorded after messages with higher ids and later times: an emergency ledger hands positions out without
-    them. It sees the host's list as it is then, in which they stand before what they came after here."""
-    found: set[int] = set()
-    top_id, top_s = 0, 0.0
-    for one in before:
-        if one.n > state.seed_n and one.id < top_id and one.sent_at_s < top_s:
-            found.add(one.id)
-        top_id, top_s = max(top_id, one.id), max(top_s, one.sent_at_s)
-    return frozenset(found)
-
-
-def _arrived_after(one: Arrival, message_id: int, sent_at_s: float, state: LedgerState) -> bool:
-    recorded_in_time = one.n <= state.seed_n or one.arrived_at_s > sent_at_s - SKEW_S
-    return recorded_in_time and _may_follow(one, message_id, sent_at_s)
-
-
-def _younger(
-    entries: Sequence[Arrival], *, began_s: float, elapsed_s: float, host_time_s: float | None
-) -> frozenset[int]:
-    """Those of the newest entries that may be younger than the call, which began at ``began_s`` of the ledger's clock.
-
-    What was pushed since is. What looks at the host found since, or a ledger that began took over, is judged by the
-    time it carries. (A message that was long on its way and came in while the host was asked counts as older.)
-    """
-    earliest_s = began_s - CLOCKS_S if host_time_s is None else math.floor(host_time_s) - elapsed_s
-    latest_s = earliest_s + elapsed_s + 3.0
-    return frozenset(
-        entry.id
-        for entry in entries
-        if (entry.source == "push" and entry.arrived_at_s >= began_s)
-        or ((entry.arrived_at_s >= began_s or entry.source == "seed") and earliest_s < entry.sent_at_s <= latest_s)
-    )
