@@ -1,4 +1,4 @@
-"""Several front processes on one port: one socket, bound here, accepted from by all of them; the dead are replaced."""
+"""Several front processes on one port, which is taken here for all of them; the dead are replaced."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from prometheus_client import multiprocess
 
 from mcp_front.gate import HostGate, OriginGate
-from mcp_front.listener import address_of, bind
+from mcp_front.listener import EACH_ITS_OWN, address_of, beside, bind, reserve
 from mcp_front.settings import FrontSettings
 from ops import health, parts
 from ops.attended import Readiness
@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 RESTART_S = 1.0
 """A replica that ended by itself is started again after so long: soon enough to be missed by nobody, slow enough that
 one that cannot start does not eat a core."""
+
+OPENED_S = 0.05
+"""Between looks whether the first process accepts connections; it needs about a second to start."""
 
 METRICS_DIR_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -44,10 +47,8 @@ async def run_replicas(settings: Settings, front_settings: FrontSettings, *, cou
         store = parts.redis_store(settings)
         stack.push_async_callback(store.topology.aclose)
         await store.ping()
-        sockets = bind(front_settings)
-        for listening in sockets:
-            stack.callback(listening.close)
-            os.set_inheritable(listening.fileno(), True)
+        door = reserve(front_settings) if EACH_ITS_OWN else bind(front_settings)[0]
+        stack.callback(door.close)
         metrics_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="fmsg-metrics-"))
         os.environ[METRICS_DIR_VARIABLE] = metrics_dir
         ready = Readiness(store, stop).why_not
@@ -57,30 +58,27 @@ async def run_replicas(settings: Settings, front_settings: FrontSettings, *, cou
         metrics_port = await stack.enter_async_context(serving)
         async with asyncio.TaskGroup() as group:
             for number in range(count):
-                group.create_task(_keep_replica(number, sockets[0], Path(metrics_dir), stop))
-            host, port = address_of(sockets)
+                group.create_task(_keep_replica(number, door, Path(metrics_dir), stop))
+            host, port = address_of([door])
+            await _opened(host, port, stop)
             announce(
                 front=os.getpid(), mcp_url=mcp_url(host, port, front_settings.http.path), metrics_port=metrics_port
             )
 
 
-async def _keep_replica(number: int, listening: socket.socket, metrics_dir: Path, stop: asyncio.Event) -> None:
-    fd = listening.fileno()
+async def _opened(host: str, port: int, stop: asyncio.Event) -> None:
+    """Return once connections are accepted, or it is over before."""
     while not stop.is_set():
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",  # else a directory `ops` where the user happens to be would be run
-            "-m",
-            "ops.cli",
-            "front",
-            "--fd",
-            str(fd),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            env={**os.environ, METRICS_DIR_VARIABLE: os.fspath(metrics_dir), PARENT_VARIABLE: str(os.getpid())},
-            pass_fds=(fd,),
-            start_new_session=True,
-        )
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection(host, port)
+            writer.close()
+            return
+        await asyncio.sleep(OPENED_S)
+
+
+async def _keep_replica(number: int, door: socket.socket, metrics_dir: Path, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        process = await _replica(door, metrics_dir)
         ended, stopping = asyncio.create_task(process.wait()), asyncio.create_task(stop.wait())  # both awaited below
         await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
@@ -94,3 +92,24 @@ async def _keep_replica(number: int, listening: socket.socket, metrics_dir: Path
                 extra={"action": "replica_ended", "replica": number, "status": status},
             )
             await asyncio.sleep(RESTART_S)
+
+
+async def _replica(door: socket.socket, metrics_dir: Path) -> asyncio.subprocess.Process:
+    """Start a front process. A socket of its own goes with it: what nobody accepts from any more gets no callers."""
+    listening = beside(door) if EACH_ITS_OWN else door.dup()
+    with listening:
+        fd = listening.fileno()
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",  # else a directory `ops` where the user happens to be would be run
+            "-m",
+            "ops.cli",
+            "front",
+            "--fd",
+            str(fd),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            env={**os.environ, METRICS_DIR_VARIABLE: os.fspath(metrics_dir), PARENT_VARIABLE: str(os.getpid())},
+            pass_fds=(fd,),
+            start_new_session=True,
+        )

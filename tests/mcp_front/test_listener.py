@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 
-from mcp_front.listener import KEPT_FILES, address_of, bind, prepare, raise_file_limit
+from mcp_front.listener import EACH_ITS_OWN, KEPT_FILES, address_of, beside, bind, prepare, raise_file_limit, reserve
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings
 from tests.mcp_front.fakes import ANSWER_S, Front, call, front, heads
 from tests.mcp_front.raw import post, wire
@@ -157,3 +158,23 @@ def test_connections_leave_files_for_the_rest(
     monkeypatch.setattr("resource.setrlimit", lambda which, limits: calls.append(limits))
     assert raise_file_limit(wanted) == usable
     assert calls == ([] if set_to is None else [(set_to, hard)])
+
+
+@pytest.mark.skipif(not EACH_ITS_OWN, reason="the kernel does not share connections out")
+def test_a_reserved_port_is_shared_by_sockets_that_listen_and_by_no_other_server() -> None:
+    settings = FrontSettings(api_url="http://host.test", http=HttpSettings(port=0))
+    with reserve(settings) as reserved:
+        address = address_of([reserved])
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        with beside(reserved) as one, beside(reserved) as other:
+            assert address_of([one]) == address_of([other]) == address
+            one.listen()
+            other.listen()
+            taken = msgspec.structs.replace(settings, http=HttpSettings(port=address[1]))
+            for take in (reserve, bind):
+                with pytest.raises(OSError, match="cannot be bound"):
+                    take(taken)
+            other.close()
+            for _ in range(20):
+                socket.create_connection(address).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -15,12 +16,14 @@ from ledger.embedded import EmbeddedRedis, free_port
 from ledger.oversight import Process
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
+from mcp_front.listener import EACH_ITS_OWN
 from mcp_front.settings import Budgets
 from ops.processes import Child, ChildFailed
 from ops.version import version
 
 SEAL_KEY = SealKeys.generate()
 WITHIN_S = 60.0
+CONNECTIONS = 200
 
 
 def settings(redis_url: str) -> dict[str, str]:
@@ -33,6 +36,15 @@ def settings(redis_url: str) -> dict[str, str]:
         "FMSG_MCP_WORKERS": "2",
         "FMSG_METRICS_PORT": "0",
     }
+
+
+def sockets(pid: int) -> int:
+    """The open sockets of a process."""
+    count = 0
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            count += os.readlink(entry).startswith("socket:")
+    return count
 
 
 async def get(url: str) -> tuple[int, str]:
@@ -84,6 +96,51 @@ async def test_two_processes_are_one_front_to_prometheus_and_two_to_an_operator(
         status = await child.stop()
     assert status == 0
     assert "replica_ended" in child.tail(lines=50)
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not EACH_ITS_OWN, reason="the kernel does not share connections out")
+async def test_connections_are_shared_out_evenly(redis_url: str, tmp_path: Path) -> None:
+    """Held waits stay where their connection came to: one process must not hold most of them."""
+    child = await Child.start("front", "front", env=settings(redis_url), log_dir=tmp_path)
+    try:
+        (told,) = await child.announcement("metrics_port")
+        main = told["mcp_url"].removesuffix("/mcp")
+        async with RedisStore(redis_url, seal=SealKeys.parse(SEAL_KEY)) as store:
+            found = await fronts(store, lambda those: len(those) == 2)
+            pids = [int(process.name.rpartition("-")[2]) for process in found]
+            before = [sockets(pid) for pid in pids]
+            async with contextlib.AsyncExitStack() as stack:
+                for _ in range(CONNECTIONS):
+                    http = await stack.enter_async_context(aiohttp.ClientSession())
+                    assert (await stack.enter_async_context(http.get(f"{main}/healthz"))).status == 200
+                held = [sockets(pid) - first for pid, first in zip(pids, before, strict=True)]
+            # By chance alone fewer than a quarter comes once in a million million runs.
+            assert min(held) > CONNECTIONS // 4
+
+            os.kill(pids[0], signal.SIGKILL)
+            await fronts(store, lambda those: {process.id for process in those} != {process.id for process in found})
+            for _ in range(CONNECTIONS // 4):
+                assert (await get(f"{main}/healthz"))[0] == 200
+    finally:
+        await child.stop()
+
+
+@pytest.mark.processes
+async def test_a_port_that_another_fleet_shares_out_is_taken(redis_url: str, tmp_path: Path) -> None:
+    """Sharing must not let a second front slip in on the same port and take half of the callers."""
+    child = await Child.start("front", "front", env=settings(redis_url), log_dir=tmp_path)
+    try:
+        (told,) = await child.announcement("metrics_port")
+        port = told["mcp_url"].rpartition(":")[2].removesuffix("/mcp")
+        second = await Child.start(
+            "second", "front", env=settings(redis_url) | {"FMSG_MCP_PORT": port}, log_dir=tmp_path
+        )
+        assert await asyncio.wait_for(second.process.wait(), WITHIN_S) == 2
+        assert "cannot be bound" in second.tail(lines=50)
+        await second.stop()
+    finally:
+        await child.stop()
 
 
 @pytest.mark.processes
