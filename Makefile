@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cksum requirements-dev.lock pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check format lock clean bench chaos fleet waits model conformance
+.PHONY: help setup demo test lint types check format lock clean bench chaos fleet dashboard waits model conformance
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,9 @@ chaos: setup ## five minutes of random faults under 200 callers: nothing lost, n
 
 fleet: setup ## restarts, kills and failovers under 2,000 callers behind a real proxy (haproxy or nginx)
 	$(BIN)/python -m tests.fleet.run $(ARGS)
+
+dashboard: setup ## draw docs/dashboard.svg: the dashboard of a fleet under load and faults (haproxy or nginx, prometheus)
+	$(BIN)/python -m tests.fleet.dashboard $(ARGS)
 
 lint: setup ## ruff, both halves
 	$(BIN)/ruff check .
