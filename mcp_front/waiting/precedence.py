@@ -23,7 +23,8 @@ CLOCKS_S = 2.0
 ON_ITS_WAY_S = LOOK_BACK_S
 """A message that was on its way for longer is taken for an older one, where there is no record of its arrival."""
 LOWEST = 9
-"""Entries with the lowest ids that tell how far a ledger reaches back. Of so many, most have the time of their id."""
+"""Entries with the lowest ids that tell how far a ledger reaches back; the latest but one of them does. One may be a
+late draft. That all others were on their way for long is out of the question."""
 NEIGHBOURS = 3
 """Of so many ids just below, not all belong to drafts that were sent late."""
 DEEP = 60
@@ -57,7 +58,7 @@ def follows_in_time(one: Arrival, message_id: int, at_s: float) -> bool:
 def reaches_back_to(entries: Sequence[Arrival], at_s: float) -> bool:
     """Whether what became available after this time has no lower id than these, but for drafts and the like."""
     lowest = sorted(entries, key=lambda entry: entry.id)[:LOWEST]
-    return bool(lowest) and sorted(entry.sent_at_s for entry in lowest)[len(lowest) // 2] <= at_s
+    return len(lowest) == LOWEST and sorted(entry.sent_at_s for entry in lowest)[-2] <= at_s
 
 
 def perhaps_returned(
