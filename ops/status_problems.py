@@ -44,6 +44,9 @@ SLOW_REDIS_S = 0.05
 FULL_SHARE = 0.85
 """Of ``maxmemory``, above which a burst of new callers fills the server."""
 
+FULL = 0.99
+"""Of ``maxmemory``, from which a write is refused as soon as it takes a little."""
+
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong, and what to do."""
@@ -55,8 +58,15 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 def problems_of(picture: Picture) -> tuple[Problem, ...]:
     """All problems, the worst first."""
-    found = [problem for rule in RULES for problem in rule(picture)]
+    rules = [rule for rule in RULES if rule not in BY_PRESENCE] if _is_full(picture) else RULES
+    found = [problem for rule in rules for problem in rule(picture)]
     return tuple(sorted(found, key=lambda problem: _ORDER[problem.level]))
+
+
+def _is_full(picture: Picture) -> bool:
+    """Whether nobody can write, and so say that it is there."""
+    server = picture.server
+    return server is not None and server.used_memory_bytes >= FULL * server.max_memory_bytes > 0
 
 
 def _daemons(picture: Picture) -> Iterator[Problem]:
@@ -201,10 +211,13 @@ def _redis(picture: Picture) -> Iterator[Problem]:
         what, _, do = advice.rpartition(". ")
         yield Problem(level="warning", what=what if what.startswith("Redis") else f"Redis {what}", do=do)
     if server.max_memory_bytes and server.used_memory_bytes > FULL_SHARE * server.max_memory_bytes:
-        used = 100 * server.used_memory_bytes / server.max_memory_bytes
+        used = f"Redis uses {100 * server.used_memory_bytes / server.max_memory_bytes:.0f} % of its maxmemory"
+        full = _is_full(picture)
         yield Problem(
-            level="bad" if used >= 99 else "warning",
-            what=f"Redis uses {used:.0f} % of its maxmemory; full, it refuses writes and waits poll",
+            level="bad" if full else "warning",
+            what=f"{used} and refuses writes: waits poll, and who runs cannot be seen here"
+            if full
+            else f"{used}; full, it refuses writes and waits poll",
             do="Raise maxmemory: CONFIG SET maxmemory …, and in its configuration.",
         )
 
@@ -229,6 +242,9 @@ RULES: tuple[Callable[[Picture], Iterator[Problem]], ...] = (
     _versions,
 )
 """Each looks at one side of a picture."""
+
+BY_PRESENCE = frozenset({_daemons, _fronts, _workers})
+"""Go by what processes say of themselves every few seconds."""
 
 
 def _many(count: int, thing: str) -> str:

@@ -117,5 +117,13 @@ def test_the_worst_comes_first() -> None:
     assert [problem.level for problem in found] == ["bad", "bad", "warning", "warning", "note"]
 
 
+def test_a_full_redis_is_what_is_wrong_and_not_that_nobody_says_he_is_there() -> None:
+    """Nobody can: daemons were started that ran already, while the server stayed full."""
+    full = server(used_memory_bytes=104 * 2**20)
+    problem = only(picture(daemons=(), processes=(), server=full, callers=callers(live=0, states={OWNERLESS: 100})))
+    assert (problem.level, "104 %" in problem.what, "who runs cannot be seen" in problem.what) == ("bad", True, True)
+    assert "maxmemory" in problem.do
+
+
 def test_the_all_in_one_is_front_daemon_and_worker() -> None:
     assert problems_of(picture(daemons=(daemon(), daemon("box-2")), processes=(process("up"),))) == ()
