@@ -55,6 +55,13 @@ def test_the_runbook_has_a_section_per_alert_and_no_other() -> None:
     assert sorted(headings) == sorted(NAMES)
 
 
+def test_the_runbook_names_panels_that_there_are() -> None:
+    prose = re.sub(r"^ *```.*?^ *```", "", (ROOT / "docs" / "runbook.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    named = {name for name in re.findall(r'"([A-Z][^"\n]+)"', prose) if not name.endswith(".")}
+    assert len(named) > 5
+    assert named <= {panel["title"] for panel in panels()}
+
+
 def test_no_label_is_one_that_prometheus_gives_itself() -> None:
     """It would move ours out of the way, to `exported_job`, and `sum by (job)` would mean something else."""
     for name, series in exported().items():
