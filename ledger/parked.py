@@ -21,6 +21,7 @@ from ledger.port import LedgerError
 from ledger.scripts import Key, Scripts
 from ledger.seal import KEY_BYTES, SealBroken, SealKeys
 from ledger.topology import Topology
+from ledger.unreadable import tell_unreadable
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class ParkedTokens:
         try:
             parked = msgspec.msgpack.decode(keys.open(sealed, bound_to=name.encode()), type=_Parked)
         except (SealBroken, msgspec.DecodeError):
+            tell_unreadable("parked_token")
             return None
         if parked.expires_at_s - NOT_WORTH_S < self._clock():
             return None

@@ -29,6 +29,7 @@ from ledger.scripts import Key, Scripts, script
 from ledger.seal import SealBroken, SealKeys
 from ledger.shards import SHARDS, by_shard, shard_of
 from ledger.topology import Topology
+from telemetry.metrics import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -367,6 +368,7 @@ class RedisActivations:
             plain = self._seal.open(sealed, bound_to=f"{part}:{caller}".encode())
             return msgspec.msgpack.decode(plain, type=kind)
         except (SealBroken, msgspec.DecodeError):
+            UNREADABLE.labels(f"activation_{part}").inc()
             log.warning(
                 "an activation cannot be read: do all processes have the same FMSG_SEAL_KEY?",
                 extra={"action": "unseal_failed", "part": part, "caller": caller},

@@ -15,6 +15,7 @@ from ledger.limits import LedgerLimits
 from ledger.port import Chore
 from ledger.scripts import Key, Scripts, script
 from ledger.topology import Topology
+from ledger.unreadable import tell_unreadable
 
 
 @script(
@@ -96,7 +97,16 @@ class RedisChores:
     async def due(self, limit: int) -> Sequence[Chore]:
         """See `ledger.port.Chores`."""
         found = await _due(self._scripts, due=self._due, items=self._items, limit=limit, ttl_ms=self._ttl_ms)
-        return tuple(_chore(*words) for words in found)
+        chores = []
+        for item, due_s, attempts in found:
+            try:
+                chores.append(_chore(item, due_s, attempts))
+            except ValueError:
+                # It names nothing that could be done, and would be the oldest for ever.
+                tell_unreadable("chore")
+                await self._scripts.command("ZREM", self._due, item, idempotent=True)
+                await self._scripts.command("HDEL", self._items, item, idempotent=True)
+        return tuple(chores)
 
     async def done(self, chore: Chore) -> None:
         """See `ledger.port.Chores`."""

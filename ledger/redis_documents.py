@@ -17,6 +17,9 @@ from ledger.port import Versioned
 from ledger.scripts import Key, Scripts, script
 from ledger.topology import Topology
 
+DAMAGED = -1
+"""The version of what is no document: no store expects it."""
+
 
 @script(
     """
@@ -77,7 +80,12 @@ class RedisDocuments:
         data, version = await self._scripts.command(
             "HMGET", self._doc(caller, kind, name), "data", "version", idempotent=True
         )
-        return Versioned(data=b"", version=0) if version is None else Versioned(data=data, version=int(version))
+        if version is None and data is None:
+            return Versioned(data=b"", version=0)
+        if data is None or version is None or not version.isdigit():
+            # No document is empty: whoever reads it sees that it is damaged. It can be deleted, and not changed.
+            return Versioned(data=b"", version=DAMAGED)
+        return Versioned(data=data, version=int(version))
 
     async def store(self, caller: CallerKey, kind: str, name: str, data: bytes, *, expected: int, ttl_s: float) -> bool:
         """See `ledger.port.Documents`."""

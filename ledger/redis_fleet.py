@@ -21,6 +21,7 @@ from ledger.port import Lease, Member
 from ledger.scripts import Key, Scripts, script
 from ledger.shards import SHARDS, by_shard
 from ledger.topology import Topology
+from ledger.unreadable import tell_unreadable
 
 REFRESH_EVERY = 500
 """Heartbeats between refreshes of the leases' TTL: half an hour at one every 3 s, far within the TTL of days."""
@@ -163,7 +164,7 @@ class RedisFleet:
         if not ids:
             return ()
         found = await self._scripts.command("MGET", *(self._member(id_) for id_ in ids), idempotent=True)
-        return tuple(msgspec.json.decode(data, type=Member) for data in found if data is not None)
+        return tuple(member for data in found if data is not None and (member := _read_member(data)) is not None)
 
     async def take(
         self, callers: Sequence[CallerKey], daemon: str, *, over: Mapping[CallerKey, str]
@@ -261,6 +262,15 @@ def _batches(callers: Sequence[CallerKey] | Mapping[CallerKey, str]) -> list[tup
 def _pairs(answer: dict[bytes, bytes] | list[bytes]) -> Iterable[tuple[bytes, bytes]]:
     """The fields of a hash, however the client gives them."""
     return answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
+
+
+def _read_member(data: bytes) -> Member | None:
+    """A heartbeat that cannot be read is none: if its daemon lives, the next one replaces it."""
+    try:
+        return msgspec.json.decode(data, type=Member)
+    except msgspec.DecodeError:
+        tell_unreadable("member")
+        return None
 
 
 def _text(lease: Lease) -> str:

@@ -18,6 +18,7 @@ from ledger.memory_oversight import MemoryOrders, in_order
 from ledger.oversight import Order, Process
 from ledger.scripts import Key, Scripts, script
 from ledger.topology import Topology
+from ledger.unreadable import tell_unreadable
 
 log = logging.getLogger(__name__)
 
@@ -99,10 +100,19 @@ class RedisProcesses:
         if not ids:
             return ()
         found = await self._scripts.command("MGET", *(self._key(id_) for id_ in ids), idempotent=True)
-        return in_order(_decode_process(data) for data in found if data is not None)
+        return in_order(one for data in found if data is not None and (one := _read_process(data)) is not None)
 
     def _key(self, process_id: str) -> Key:
         return self._topology.shared_key("processes", f"process:{process_id}")
+
+
+def _read_process(data: bytes) -> Process | None:
+    """A process whose word cannot be read is not shown; it says it again in a moment."""
+    try:
+        return _decode_process(data)
+    except msgspec.DecodeError:
+        tell_unreadable("process")
+        return None
 
 
 class RedisOrders:

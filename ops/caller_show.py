@@ -90,7 +90,9 @@ def _subscriptions(view: View) -> list[str]:
     rows = [
         ("name", "after_id", "unacknowledged", "used", "made"),
         *(
-            (
+            (one.name, "cannot be read", "", "", "")
+            if not one.readable
+            else (
                 one.name,
                 one.after_id,
                 str(one.outstanding),

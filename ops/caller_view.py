@@ -74,6 +74,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     outstanding: int
     created_s: float
     used_s: float
+    readable: bool = True
+    """Whether what is stored of it could be read. Else the name is all there is."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +178,7 @@ async def _subscriptions(store: RedisStore, caller: CallerKey) -> tuple[Position
             outstanding=one.outstanding,
             created_s=one.created_s,
             used_s=one.used_s,
+            readable=one.readable,
         )
         for one in await list_subscriptions(store.documents, caller)
     )

@@ -63,6 +63,7 @@ REDIS_ERRORS = Counter("fmsg_mcpd_redis_errors", "Redis commands that failed.", 
 for _kind in ("BusyLoadingError", "ConnectionError", "OutOfMemoryError", "ReadOnlyError", "TimeoutError"):
     # There from the start: to Prometheus, a counter that appears with the first error has not risen.
     REDIS_ERRORS.labels(_kind)
+UNREADABLE = Counter("fmsg_mcpd_unreadable", "Values in Redis that could not be read, by kind.", ["kind"])
 REDIS_RECONNECTS = Counter("fmsg_mcpd_redis_reconnects", "Times the doorbell reader lost its connection.")
 
 JOBS = Counter("fmsg_mcpd_jobs", "Jobs by kind and outcome.", ["kind", "outcome"])

@@ -28,7 +28,8 @@ import msgspec
 from fmsg.errors import BadInput
 from ledger.arrival import CallerKey
 from ledger.patience import BEST_EFFORT_S, patient_for
-from ledger.port import Documents, LedgerError
+from ledger.port import Documents, LedgerError, Versioned
+from ledger.unreadable import tell_unreadable
 from mcp_front.failures import ToolFailure
 from mcp_front.sending.deliver import Delivered, Post, Steps
 from mcp_front.unbroken import unbroken
@@ -66,6 +67,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 class Lost(Exception):
     """Another call has taken the key over while this one was silent."""
+
+
+class Unreadable(ToolFailure):
+    """What is stored under the key cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "outcome_unknown",
+            "What is stored under this idempotency_key cannot be read, so it is not known whether a former call with "
+            "it sent the message. This one sent nothing.",
+            next_step="Look with list_sent. If the message is not there, send it with a new idempotency_key.",
+        )
 
 
 class Repeated(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +154,7 @@ class Once:
         try:
             with patient_for(BEST_EFFORT_S):
                 await self._change(time_s=time_s)
-        except (Lost, LedgerError):
+        except (Lost, Unreadable, LedgerError):
             log.warning("sent message not noted", extra={"action": "once_not_noted", "caller": self._post.caller})
 
     async def _claim(self) -> int | Repeated | None:
@@ -149,7 +162,7 @@ class Once:
         give_up_s = self._clock() + PATIENCE_S
         while True:
             stored = await self._documents.load(self._post.caller, KIND, self._name)
-            known = msgspec.json.decode(stored.data, type=Record) if stored.version else None
+            known = self._read(stored)
             if known is not None and known.content != self._content:
                 raise BadInput(
                     "idempotency_key: was used for another message within the last day. Use a new key for this one."
@@ -185,12 +198,22 @@ class Once:
         """Change the record and renew the lease. Raises `Lost`."""
         async with self._changing:
             stored = await self._documents.load(self._post.caller, KIND, self._name)
-            record = msgspec.json.decode(stored.data, type=Record) if stored.version else None
+            record = self._read(stored)
             if record is None or record.owner != self._owner:
                 raise Lost
             record = msgspec.structs.replace(record, lease_until_s=self._clock() + LEASE_S, **changes)
             if not await self._store(record, expected=stored.version):
                 raise Lost
+
+    def _read(self, stored: Versioned) -> Record | None:
+        """What is stored. Raises `Unreadable`: taken for nothing, it would let a message be sent twice."""
+        if not stored.version:
+            return None
+        try:
+            return msgspec.json.decode(stored.data, type=Record)
+        except msgspec.DecodeError:
+            tell_unreadable(KIND, caller=self._post.caller)
+            raise Unreadable from None
 
     async def _store(self, record: Record, *, expected: int) -> bool:
         return await self._documents.store(
@@ -217,7 +240,7 @@ class Once:
             try:
                 with patient_for(BEST_EFFORT_S):
                     await self._change()
-            except Lost:
+            except (Lost, Unreadable):
                 return
             except LedgerError:
                 continue
@@ -228,15 +251,13 @@ class Once:
             async with self._changing:
                 with patient_for(BEST_EFFORT_S):
                     await self._leave_key(free=free)
-        except LedgerError:
+        except (Unreadable, LedgerError):
             log.warning("key not let go", extra={"action": "once_kept", "caller": self._post.caller})
 
     async def _leave_key(self, *, free: bool) -> None:
         stored = await self._documents.load(self._post.caller, KIND, self._name)
-        if not stored.version:
-            return
-        record = msgspec.json.decode(stored.data, type=Record)
-        if record.owner != self._owner or record.time_s is not None:
+        record = self._read(stored)
+        if record is None or record.owner != self._owner or record.time_s is not None:
             return
         if free:
             await self._documents.delete(self._post.caller, KIND, self._name)

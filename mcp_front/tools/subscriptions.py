@@ -31,6 +31,10 @@ def _listed(found: Sequence[Summary]) -> ToolResult:
     report = Report()
     items: list[Fields] = []
     for summary in found:
+        if not summary.readable:
+            items.append({"name": summary.name, "unreadable": True})
+            report.cite(f"{summary.name}: what is stored of it cannot be read; delete it and make it anew")
+            continue
         items.append(
             {
                 "name": summary.name,

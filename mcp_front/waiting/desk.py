@@ -148,9 +148,9 @@ class Desk:
         self.unrest = Unrest(min(now_s, self._away_since_s) - LOOK_BACK_S, now_s).joined(self.unrest)
         self.unrest_is_stored = False
 
-    async def known_unrest(self) -> Unrest | None:
-        """The last change that any replica saw. Raises what the store raises."""
-        stored = await load_unrest(self._store.documents, self._caller)
+    async def known_unrest(self, *, now_s: float) -> Unrest | None:
+        """The last change that any replica saw, as of ``now_s`` (POSIX). Raises what the store raises."""
+        stored = await load_unrest(self._store.documents, self._caller, now_s=now_s)
         return stored if self.unrest is None else self.unrest.joined(stored)
 
     async def store_unrest(self) -> None:

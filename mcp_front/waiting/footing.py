@@ -118,7 +118,7 @@ class Footing:
         if self._ground is None or self._ground.emergency:
             return None
         self.saw_epoch(epoch)
-        return await self._ground.desks.at(self._caller.key).known_unrest()
+        return await self._ground.desks.at(self._caller.key).known_unrest(now_s=self._clock())
 
     async def stand(self, *, elapsed: Callable[[], float]) -> Stand:
         """Mark the caller active, see how its feed does, resolve the filters. Raises as the host and the store do."""

@@ -8,6 +8,7 @@ import msgspec
 
 from ledger.arrival import CallerKey
 from ledger.port import Documents
+from ledger.unreadable import tell_unreadable
 from mcp_front.waiting.errors import SubscriptionRefused
 from mcp_front.waiting.subscriptions import (
     MAX_SUBSCRIPTIONS,
@@ -50,7 +51,15 @@ class Kept:
         self._version = stored.version
         if not stored.version:
             return None
-        self.state = decode(stored.data)
+        try:
+            self.state = decode(stored.data)
+        except msgspec.DecodeError:
+            tell_unreadable(KIND, caller=self._caller)
+            raise SubscriptionRefused(
+                f"subscription: what is stored of {self.name} cannot be read, so it is not known how far it came. "
+                "Delete it with wait_subscriptions, then make it anew: with the after_id of its last result it goes on "
+                "there."
+            ) from None
         return self.state
 
     async def restore(self) -> bool:
@@ -127,16 +136,17 @@ class Kept:
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A subscription as its caller sees it in a list. Times in POSIX seconds."""
+    """A subscription as its caller sees it in a list. Times in POSIX seconds; of one not ``readable`` only the name."""
 
     name: str
-    after_id: int
-    thread_root: int | None
-    from_: str | None
-    outstanding: int
+    after_id: int = 0
+    thread_root: int | None = None
+    from_: str | None = None
+    outstanding: int = 0
     """Results that were given and not acknowledged."""
-    created_s: float
-    used_s: float
+    created_s: float = 0.0
+    used_s: float = 0.0
+    readable: bool = True
 
 
 async def list_subscriptions(documents: Documents, caller: CallerKey) -> Sequence[Summary]:
@@ -146,7 +156,12 @@ async def list_subscriptions(documents: Documents, caller: CallerKey) -> Sequenc
         stored = await documents.load(caller, KIND, name)
         if not stored.version:
             continue
-        state = decode(stored.data)
+        try:
+            state = decode(stored.data)
+        except msgspec.DecodeError:
+            tell_unreadable(KIND, caller=caller)
+            found.append(Summary(name=name, readable=False))
+            continue
         found.append(
             Summary(
                 name=name,

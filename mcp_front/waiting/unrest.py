@@ -13,6 +13,7 @@ import msgspec
 
 from ledger.arrival import CallerKey
 from ledger.port import Documents
+from ledger.unreadable import tell_unreadable
 
 KIND = "unrest"
 NAME = "last"
@@ -39,13 +40,20 @@ class Unrest(msgspec.Struct, frozen=True, array_like=True):
         return Unrest(min(self.since_s, other.since_s), later.until_s)
 
 
-async def load_unrest(documents: Documents, caller: CallerKey) -> Unrest | None:
-    """The last change; None where nothing happened."""
-    data = (await documents.load(caller, KIND, NAME)).data
+async def load_unrest(documents: Documents, caller: CallerKey, *, now_s: float) -> Unrest | None:
+    """The last change; None where nothing happened. ``now_s``: POSIX seconds."""
+    stored = await documents.load(caller, KIND, NAME)
+    if not stored.version:
+        return None
     try:
-        return msgspec.msgpack.decode(data, type=Unrest) if data else None
+        return msgspec.msgpack.decode(stored.data, type=Unrest)
     except msgspec.DecodeError:
-        return None  # written by another version
+        tell_unreadable(KIND, caller=caller)
+    # There was one, nobody knows when: too much comes again, rather than too little. Put right, it is that only once.
+    ever = Unrest(now_s - TTL_S, now_s)
+    await documents.delete(caller, KIND, NAME)
+    await save_unrest(documents, caller, ever)
+    return ever
 
 
 async def save_unrest(documents: Documents, caller: CallerKey, unrest: Unrest) -> None:

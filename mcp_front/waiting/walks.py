@@ -12,6 +12,7 @@ import msgspec
 
 from ledger.arrival import CallerKey
 from ledger.port import Documents
+from ledger.unreadable import tell_unreadable
 
 KIND = "walk"
 NAME = "positions"
@@ -56,4 +57,5 @@ def _decode(data: bytes) -> dict[int, Step]:
     try:
         return dict(msgspec.msgpack.decode(data, type=list[tuple[int, Step]]))
     except msgspec.DecodeError:
-        return {}  # written by another version: forgotten, which is allowed
+        tell_unreadable(KIND)
+        return {}  # forgotten, which is allowed

@@ -25,13 +25,14 @@ LEDGER = LedgerEnds(
     tail=(entry(8), entry(9)),
 )
 SUBSCRIPTION = Position(name="main", after_id="7", outstanding=2, created_s=100.0, used_s=940.0)
+DAMAGED = Position(name="old", after_id="0", outstanding=0, created_s=0.0, used_s=0.0, readable=False)
 
 
 def test_everything_is_shown() -> None:
     text = plain(
         view_of(
             ledger=LEDGER,
-            subscriptions=(SUBSCRIPTION,),
+            subscriptions=(SUBSCRIPTION, DAMAGED),
             kept={"subscriptions": 1, "idempotency_records": 3, "old_positions": 1},
         )
     )
@@ -52,8 +53,9 @@ def test_everything_is_shown() -> None:
         "  8  108  2026-09-21 14:13:20Z  2026-09-21 14:13:19Z  push",
         "  9  109  2026-09-21 14:13:20Z  2026-09-21 14:13:19Z  push",
         "SUBSCRIPTIONS",
-        "  name  after_id  unacknowledged  used      made",
-        "  main  7         2               60 s ago  15 min ago",
+        "  name  after_id        unacknowledged  used      made",
+        "  main  7               2               60 s ago  15 min ago",
+        "  old   cannot be read",
         "KEPT           1 subscription, 3 idempotency records",
     ]
 

@@ -415,3 +415,46 @@ def _value(client: Any, key: bytes) -> object:
         b"stream": lambda: client.xrange(key),
     }
     return read[client.type(key)]()
+
+
+async def damage(shop: Shop) -> None:
+    """What is stored under the one key is rubbish."""
+    (name,) = await shop.store.documents.names(shop.caller, KIND)
+    stored = await shop.store.documents.load(shop.caller, KIND, name)
+    assert await shop.store.documents.store(
+        shop.caller, KIND, name, b"\xc1 rubbish", expected=stored.version, ttl_s=1e5
+    )
+
+
+async def test_a_record_that_cannot_be_read_stops_the_send_and_says_so(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Taken for none it would let the message out twice."""
+    await shop.send()
+    await damage(shop)
+    with pytest.raises(ToolFailure, match="cannot be read") as caught:
+        await shop.send()
+    assert caught.value.kind == "outcome_unknown"
+    assert "list_sent" in caught.value.next_step
+    assert await shop.mails() == (1, 0)
+    assert "unreadable" in [record.__dict__.get("action") for record in caplog.records]
+    assert "rubbish" not in caplog.text
+    assert isinstance(await shop.send(key="another"), Delivered)
+
+
+@pytest.mark.parametrize(("step", "mails"), [("drafted", (0, 0)), ("sending", (0, 0)), ("after sending", (1, 0))])
+async def test_a_record_that_is_damaged_under_a_call_leaves_no_half_message(
+    shop: Shop, step: str, mails: tuple[int, int]
+) -> None:
+    """Before the send nothing goes out and no draft stays; after it the message is out, and only its note is not."""
+
+    async def hook(name: str) -> None:
+        if name == step:
+            await damage(shop)
+
+    if mails == (0, 0):
+        with pytest.raises(ToolFailure, match="cannot be read"):
+            await shop.send(hook=hook)
+    else:
+        assert isinstance(await shop.send(hook=hook), Delivered)
+    assert await shop.mails() == mails

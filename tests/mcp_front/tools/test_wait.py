@@ -12,8 +12,10 @@ from fmsg.directory import Directory
 from mcp_front.framing import STATEMENT
 from mcp_front.settings import FrontSettings
 from mcp_front.tools.batch import BODY_BYTES, BUDGET_BYTES
+from mcp_front.tools.subscriptions import _listed
 from mcp_front.tools.wait import SHOWN_PENDING
 from mcp_front.topics import TOPICS
+from mcp_front.waiting.kept import Summary
 from mcp_front.waiting.request import WaitOutcome, WaitSettings
 from tests.mcp_front.agents import Agent, Answer, World, check_result, until
 
@@ -300,6 +302,14 @@ async def test_what_came_above_the_position_is_marked_when_it_comes_again(world:
     (item,) = got["messages"]
     assert (item["id"], item["already_returned"]) == (str(second), True)
     assert "(returned before)" in got.text
+
+
+def test_a_subscription_that_cannot_be_read_is_listed_so_that_it_can_be_deleted() -> None:
+    """It must not hide the others, and nothing but its name is known."""
+    found = _listed([Summary(name="good", after_id=5, used_s=1.0, created_s=1.0), Summary(name="bad", readable=False)])
+    assert [item["name"] for item in found.structured["subscriptions"]] == ["good", "bad"]
+    assert found.structured["subscriptions"][1] == {"name": "bad", "unreadable": True}
+    assert "bad: what is stored of it cannot be read; delete it" in found.text
 
 
 async def test_a_subscription_brings_back_what_was_not_acknowledged_and_can_be_listed_and_deleted(

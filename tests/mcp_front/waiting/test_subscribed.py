@@ -368,3 +368,50 @@ def test_a_result_comes_again_though_nobody_can_tell_what_is_behind_it() -> None
         await world.close()
 
     run(scenario())
+
+
+async def damage(world: World, kind: str, name: str) -> None:
+    """What is stored of it is rubbish."""
+    stored = await world.store.documents.load(world.key, kind, name)
+    assert await world.store.documents.store(world.key, kind, name, b"\xc1 rubbish", expected=stored.version, ttl_s=1e6)
+
+
+def test_a_subscription_that_cannot_be_read_is_an_error_until_it_is_made_anew(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Taken for none it would begin now, and what came since would be passed over in silence."""
+
+    async def scenario() -> None:
+        world = await live()
+        position = (await world.wait(subscription="s", timeout_s=0.0)).after_id
+        await world.wait(subscription="t", timeout_s=0.0)
+        await world.arrive(5)
+        await damage(world, KIND, "s")
+        for after_id in (None, position):
+            with pytest.raises(SubscriptionRefused, match=r"s cannot be read.*wait_subscriptions"):
+                await world.wait(subscription="s", after_id=after_id)
+        listed = {summary.name: summary.readable for summary in await world.waiting.subscriptions(world.key)}
+        assert listed == {"s": False, "t": True}
+        assert ids((await world.wait(subscription="t")).ids) == [5]
+        assert await world.waiting.delete_subscription(world.key, "s")
+        assert ids((await world.wait(subscription="s", after_id=position)).ids) == [5]
+        await world.close()
+
+    run(scenario())
+    assert "unreadable" in [record.__dict__.get("action") for record in caplog.records]
+    assert "rubbish" not in caplog.text
+
+
+def test_a_subscription_damaged_under_a_waiting_call_ends_it_with_the_same_error() -> None:
+    async def scenario() -> None:
+        world = await live()
+        await world.wait(subscription="s", timeout_s=0.0)
+        waiting = asyncio.create_task(world.wait(subscription="s", after_id=4, timeout_s=30.0))
+        await asyncio.sleep(1.0)
+        await damage(world, KIND, "s")
+        await world.arrive(5)
+        with pytest.raises(SubscriptionRefused, match="cannot be read"):
+            await waiting
+        await world.close()
+
+    run(scenario())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ledger.arrival import CallerKey
 from ledger.memory_side import MemoryDocuments
-from mcp_front.waiting.unrest import KIND, NAME, Unrest, load_unrest, save_unrest
+from mcp_front.waiting.unrest import KIND, NAME, TTL_S, Unrest, load_unrest, save_unrest
 
 ALICE = CallerKey("a" * 32)
 
@@ -22,12 +22,18 @@ def test_of_changes_that_lie_apart_the_later_counts() -> None:
 
 
 async def test_other_replicas_hear_of_it() -> None:
-    """Stored, read back, and unreadable data is none."""
+    """Stored and read back."""
     store = MemoryDocuments(clock=lambda: 0.0)
-    assert await load_unrest(store, ALICE) is None
+    assert await load_unrest(store, ALICE, now_s=40.0) is None
     await save_unrest(store, ALICE, Unrest(10.0, 20.0))
     await save_unrest(store, ALICE, Unrest(15.0, 30.0))
-    assert await load_unrest(store, ALICE) == Unrest(15.0, 30.0)
-    await store.delete(ALICE, KIND, NAME)
+    assert await load_unrest(store, ALICE, now_s=40.0) == Unrest(15.0, 30.0)
+
+
+async def test_one_that_cannot_be_read_was_at_any_time_until_now() -> None:
+    """Taken for none, a doubtful message would be lost. It is put right, so that later positions are not in doubt."""
+    store = MemoryDocuments(clock=lambda: 0.0)
     await store.store(ALICE, KIND, NAME, b"\xc1", expected=0, ttl_s=9.0)
-    assert await load_unrest(store, ALICE) is None
+    ever = Unrest(1e9 - TTL_S, 1e9)
+    assert await load_unrest(store, ALICE, now_s=1e9) == ever
+    assert await load_unrest(store, ALICE, now_s=2e9) == ever
