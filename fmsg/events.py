@@ -19,9 +19,10 @@ from fmsg.redact import scrub
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT_S = 20.0
-"""We ping after this much silence; if half of it later there is still no sign of life, the socket is dead. The host's
-own pings, each 45 s, tell the host something, and us nothing."""
+HEARTBEAT_S = 50.0
+"""We ping after this much silence; if half of it later there is still no sign of life, the socket is dead. A host pings
+each 45 s (FMSG-003, WebSocket), so that ours are for hosts that do not: ten thousand sockets are much to ping. A host
+that is gone, and not only silent, the kernel finds sooner (`fmsg.http.PROBE_AFTER_S`)."""
 
 MAX_FRAME_BYTES = 1024 * 1024
 """A frame is one message's headers and 768 bytes of its text: far below, unless the host has gone mad."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import io
 import re
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -38,6 +39,11 @@ a POST cut off that way has an unknown outcome."""
 
 SOCKET_CLOSE_S = 2.0
 """How long a closing socket waits for the host's close frame before it is dropped."""
+
+PROBE_AFTER_S = 20
+PROBE_EACH_S = 5
+PROBES = 2
+"""TCP keep-alive of event sockets: a host or a path that is gone is noticed after 30 s, without any work of ours."""
 
 _SENDABLE = re.compile(r"[\x21-\x7e]{1,8192}")
 """What fits a header: visible ASCII, and no more than common servers take."""
@@ -223,6 +229,7 @@ class HostHttp:
             raise
         finally:
             self._observe("ws", status, asyncio.get_running_loop().time() - started)
+        _probe(socket.get_extra_info("socket"))
         return socket
 
     @asynccontextmanager
@@ -319,6 +326,17 @@ def _authorized(bearer: str) -> dict[str, str]:
     if not _SENDABLE.fullmatch(bearer):
         raise Unauthorized(401, "the credential is empty or contains characters that none has. Copy it again.")
     return {"Authorization": f"Bearer {bearer}"}
+
+
+def _probe(connection: socket.socket | None) -> None:
+    """Have the kernel look whether the other end is there. Where it cannot be told when, it has times of its own."""
+    if connection is None:
+        return
+    with suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (("TCP_KEEPIDLE", PROBE_AFTER_S), ("TCP_KEEPINTVL", PROBE_EACH_S), ("TCP_KEEPCNT", PROBES)):
+            if hasattr(socket, name):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 async def _upgrade_or_raise(

@@ -53,7 +53,7 @@ def around(target_s: float) -> tuple[float, float]:
     return target_s * (1 - SPREAD), target_s * (1 + SPREAD)
 
 
-@pytest.mark.parametrize(("quiet_rounds", "target_s"), [(0, 60.0), (1, 90.0), (2, 135.0), (4, 300.0), (10_000, 300.0)])
+@pytest.mark.parametrize(("quiet_rounds", "target_s"), [(0, 60.0), (1, 300.0), (10_000, 300.0)])
 def test_the_interval_of_a_quiet_caller_grows(quiet_rounds: int, target_s: float) -> None:
     low_s, high_s = around(target_s)
     got = [pace().interval_s(0.0, quiet_rounds=quiet_rounds, feeds=1) for _ in range(50)]

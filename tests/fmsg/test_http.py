@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -227,18 +228,41 @@ async def test_more_requests_than_places_wait_and_then_give_up(host: FakeHost) -
 
 async def test_sockets_take_no_place(host: FakeHost) -> None:
     async def accept(request: web.Request) -> web.StreamResponse:
-        socket = web.WebSocketResponse()
-        await socket.prepare(request)
-        await socket.receive()
-        return socket
+        response = web.WebSocketResponse()
+        await response.prepare(request)
+        await response.receive()
+        return response
 
     host.on("GET", "/fmsg/ws", accept)
     host.answer("GET", "/fmsg/1", {})
     async with HostHttp(host.url, max_concurrent=1) as http:
         sockets = [await http.socket("/fmsg/ws", bearer="t", heartbeat_s=20, max_frame_bytes=1000) for _ in range(3)]
         assert (await call(http)).status == 200
-        for socket in sockets:
-            await socket.close()
+        for one in sockets:
+            await one.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="this system has other names for it")
+async def test_the_kernel_looks_whether_the_host_of_a_socket_is_there(host: FakeHost) -> None:
+    """A host that vanished sends no FIN: the connection of an event socket is probed, and soon."""
+
+    async def accept(request: web.Request) -> web.StreamResponse:
+        response = web.WebSocketResponse()
+        await response.prepare(request)
+        await response.receive()
+        return response
+
+    host.on("GET", "/fmsg/ws", accept)
+    async with HostHttp(host.url) as http:
+        opened = await http.socket("/fmsg/ws", bearer="t", heartbeat_s=20, max_frame_bytes=1000)
+        connection = opened.get_extra_info("socket")
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        after_s, each_s, probes = (
+            connection.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+        assert after_s + each_s * probes <= 30
+        await opened.close()
 
 
 async def test_the_observer_hears_of_every_request(host: FakeHost) -> None:
