@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from functools import lru_cache
 
 from fmsg.errors import BadInput
 from fmsg.redact import quoted
@@ -12,6 +13,9 @@ MAX_ADDRESS_BYTES = 255
 
 MAX_LABEL_CHARS = 63
 """One label of a domain (RFC 1035); of an internationalized one at least not shorter than its ASCII form allows."""
+
+REMEMBERED = 4096
+"""Addresses of which it is remembered whether they are well-formed: the same few come again and again."""
 
 _SEPARATORS = frozenset("-_.")
 _WORD = frozenset("LNM")
@@ -52,6 +56,11 @@ def _fault(text: str) -> str | None:
         return "it needs exactly two @, one of them first"
     if len(text.encode("utf-8", "surrogatepass")) > MAX_ADDRESS_BYTES:
         return f"it is longer than {MAX_ADDRESS_BYTES} bytes"
+    return _fault_within(text)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _fault_within(text: str) -> str | None:
     local, domain = text[1:].split("@")
     return _local_fault(local) or _domain_fault(domain)
 

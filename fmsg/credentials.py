@@ -30,7 +30,11 @@ def _kind(label: str, marker: str, rest: str) -> Prefixed:
 PREFIXED: tuple[Prefixed, ...] = (
     *(_kind("GitHub token", f"gh{letter}_", r"[A-Za-z0-9]{30,}") for letter in "pousr"),
     _kind("GitHub token", "github_pat_", r"[A-Za-z0-9_]{22,}"),
-    _kind("GitLab token", "gl", r"(?:pat|dt|rt|cbt|ptt|ft|imt|agent|oas|soat|ffct|wt)-[A-Za-z0-9_.-]{20,}"),
+    *(
+        # Each with its dash: "gl" alone is in too many words.
+        _kind("GitLab token", f"gl{kind}-", r"[A-Za-z0-9_.-]{20,}")
+        for kind in ("pat", "dt", "rt", "cbt", "ptt", "ft", "imt", "agent", "oas", "soat", "ffct", "wt")
+    ),
     _kind("AWS key", "AKIA", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
     _kind("AWS key", "ASIA", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
     *(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from fmsg.address import is_address
@@ -24,6 +25,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_S = (datetime.max.replace(tzinfo=UTC) - _EPOCH).total_seconds() - 1
 """No calendar goes further; a host's nonsense beyond it is shown as that."""
 
+REMEMBERED = 4096
+"""Times whose text is remembered: each is shown twice in a result, and pages are listed again and again."""
+
 _TEXT_LIKE = re.compile(r"text/|application/json\s*(?:;|$)|[^;]*\+json\s*(?:;|$)", re.IGNORECASE)
 
 _ESSENCE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.ASCII | re.IGNORECASE)
@@ -32,6 +36,7 @@ _CHARSET = re.compile(r'charset="?[a-z0-9][a-z0-9_.:-]{0,39}"?', re.ASCII | re.I
 """The one parameter of a text that is shown as it is."""
 
 
+@lru_cache(maxsize=REMEMBERED)
 def rfc3339(posix_s: float | None) -> str | None:
     """A host's time in UTC to the microsecond the host gave; None for a draft."""
     if posix_s is None:
