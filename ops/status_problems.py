@@ -161,7 +161,7 @@ def _feed_advice(picture: Picture, *, fresh: bool) -> str:
         return "A daemon has just started: look again in a minute."
     if callers.errors:
         error, count = callers.errors[0]
-        return f"The most frequent reason ({count}): {error}. Look at one: fmsg-mcpd caller @address."
+        return f"The most frequent reason ({count}): {error.removesuffix('.')}. Look at one: fmsg-mcpd caller @address."
     if callers.states.get("asking", 0) + callers.states.get("stopped", 0) > callers.looked_at / 2:
         return "They lack a valid token: their next request brings one."
     if callers.states.get(UNREPORTED, 0) or callers.states.get(OWNERLESS, 0):

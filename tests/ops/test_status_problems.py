@@ -88,7 +88,7 @@ def test_each_problem_is_seen(shown: Picture, level: str, what: str) -> None:
     ("changes", "level", "do"),
     [
         ({"live": 80, "states": {"backing_off": 20}, "errors": (("503: no", 20),)}, "bad", "(20): 503: no"),
-        ({"live": 97, "states": {"backing_off": 3}, "errors": (("503: no", 3),)}, "note", "503: no"),
+        ({"live": 97, "states": {"backing_off": 3}, "errors": (("503: no.", 3),)}, "note", "503: no. Look"),
         ({"live": 20, "states": {"asking": 60, "stopped": 20}}, "bad", "next request brings one"),
         ({"live": 50, "states": {UNREPORTED: 50}}, "bad", "FMSG_SEAL_KEY"),
         ({"live": 50, "states": {OWNERLESS: 50}}, "bad", "daemons' logs"),
