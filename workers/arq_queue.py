@@ -17,6 +17,7 @@ from datetime import UTC
 from typing import Any, cast
 
 import msgspec
+import redis.exceptions as faults
 from arq.connections import ArqRedis
 from arq.worker import Function, Retry, Worker
 from redis.exceptions import RedisError
@@ -40,6 +41,34 @@ CANCEL_AGAIN_S = 0.2
 
 _encode = msgspec.msgpack.Encoder(enc_hook=repr).encode
 _decode = msgspec.msgpack.Decoder().decode
+
+
+_SAID: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
+    (
+        faults.OutOfMemoryError,
+        "the queue's Redis is full and takes no more jobs. Raise its maxmemory, or find what fills it",
+    ),
+    (
+        faults.ReadOnlyError,
+        "the queue's Redis is a replica, which takes no jobs. After a failover that passes by itself",
+    ),
+    (
+        (faults.AuthenticationError, faults.AuthorizationError, faults.NoPermissionError),
+        "the queue's Redis refuses the user or the command. Check FMSG_QUEUE_REDIS_URL and the user's ACL",
+    ),
+    (faults.BusyLoadingError, "the queue's Redis is still loading its data"),
+    (faults.TimeoutError, "the queue's Redis does not answer"),
+    ((faults.ConnectionError, OSError), "the queue in Redis cannot be reached"),
+)
+"""What errors mean, from narrow to wide. Their own texts hold the command with all that was to be stored."""
+
+
+def said(error: BaseException | None) -> str:
+    """An error of the queue's Redis in words."""
+    for kinds, words in _SAID:
+        if isinstance(error, kinds):
+            return words
+    return "it ended by itself" if error is None else f"the queue's Redis failed ({type(error).__name__})"
 
 
 class QueueNeedsOneNode(ValueError):
@@ -97,7 +126,7 @@ class ArqQueue:
                 job, *args, _job_id=f"{self._prefix}:{job_id}", _expires=self._expires_s.get(job)
             )
         except (RedisError, OSError) as error:
-            raise TryLater(f"the queue in Redis cannot be reached ({error!r})") from error
+            raise TryLater(said(error)) from error
         return put is not None
 
     async def run(self, jobs: Sequence[Job], *, stop: asyncio.Event) -> None:
@@ -128,7 +157,12 @@ class ArqQueue:
             if stop.is_set():
                 return
             failures = 1 if self._clock() - began_s > STEADY_S else failures + 1
-            log.warning("the queue's loop ended: %r", error, extra={"action": "queue_lost"})
+            log.warning(
+                "the queue's loop ended: %s",
+                said(error),
+                extra={"action": "queue_lost", "error": type(error).__name__},
+                exc_info=None if isinstance(error, RedisError | OSError) else error,
+            )
             with suppress(TimeoutError):
                 async with asyncio.timeout(backoff_s(failures, self._rng, first_s=0.5, max_s=RESTART_MAX_S)):
                     await stop.wait()

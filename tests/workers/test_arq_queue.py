@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 import redis.asyncio
+import redis.exceptions as faults
 
 from ledger.embedded import EmbeddedRedis
 from tests.conftest import keys_without_ttl
-from workers.arq_queue import ArqQueue, QueueNeedsOneNode
+from workers.arq_queue import ArqQueue, QueueNeedsOneNode, said
 from workers.queue import Job, TryLater
 
 
@@ -198,6 +199,50 @@ async def test_a_redis_that_is_away_is_waited_for() -> None:
     async with running(made, job(run, every_s=60.0)):
         with pytest.raises(TryLater, match="cannot be reached"):
             await made.put("test", job_id="1")
+
+
+async def test_a_redis_that_is_full_is_told_in_words(caplog: pytest.LogCaptureFixture) -> None:
+    """What redis-py says names the command with everything that was to be stored; none of it belongs in a log."""
+
+    async def run() -> str:
+        return "done"
+
+    async with EmbeddedRedis() as server, redis.asyncio.Redis.from_url(server.url) as client:
+        made = queue(server.url)
+        async with running(made, job(run, every_s=60.0)):
+            await client.config_set("maxmemory-policy", "noeviction")
+            await client.config_set("maxmemory", 1)
+            with pytest.raises(TryLater, match="is full") as caught:
+                await made.put("test", ["what is to be stored"], job_id="1")
+            async with asyncio.timeout(30.0):
+                while "queue_lost" not in {record.__dict__.get("action") for record in caplog.records}:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await client.config_set("maxmemory", 0)
+            assert await made.put("test", job_id="2")
+    for text in (str(caught.value), *(record.getMessage() for record in caplog.records)):
+        for raw in ("pipeline", "PSETEX", "Command #", "what is to be stored", "OOM"):
+            assert raw not in text
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (faults.OutOfMemoryError("raw"), "full"),
+        (faults.ReadOnlyError("raw"), "replica"),
+        (faults.AuthenticationError("raw"), "refuses"),
+        (faults.NoPermissionError("raw"), "refuses"),
+        (faults.BusyLoadingError("raw"), "loading"),
+        (faults.TimeoutError("raw"), "does not answer"),
+        (faults.ConnectionError("raw"), "cannot be reached"),
+        (OSError("raw"), "cannot be reached"),
+        (faults.ResponseError("raw"), "ResponseError"),
+        (ValueError("raw"), "ValueError"),
+        (None, "by itself"),
+    ],
+)
+def test_every_error_has_words_and_none_of_its_own_text(error: Exception | None, words: str) -> None:
+    assert words in said(error)
+    assert "raw" not in said(error)
 
 
 async def test_values_are_no_pickles_and_nothing_stays_for_ever(redis_url: str, redis_server: EmbeddedRedis) -> None:
