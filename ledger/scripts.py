@@ -207,9 +207,12 @@ def _heed(task: asyncio.Task[Any] | None, before: int) -> None:
 def _unavailable(operation: str, error: Exception) -> LedgerUnavailable:
     kind = type(error).__name__
     REDIS_ERRORS.labels(kind).inc()
-    return LedgerUnavailable(
-        f"Redis: {operation} failed ({kind}: {error}). Check that the server runs and that FMSG_REDIS_URL names it."
-    )
+    if isinstance(error, faults.ResponseError):
+        # It answers, so to look for it would lead astray.
+        next_step = "The server refuses this: `fmsg-mcpd doctor --only redis` says why and what to do."
+    else:
+        next_step = "Check that the server runs and that FMSG_REDIS_URL names it."
+    return LedgerUnavailable(f"Redis: {operation} failed ({kind}: {error}). {next_step}")
 
 
 def _is_scalar(hint: Any) -> bool:

@@ -28,7 +28,7 @@ CALLER = CallerKey("0" * 32)
 PARTS = ("ledger", "activations", "fleet", "documents", "chores", "processes")
 """The parts of a store, in the order they are tried."""
 
-_INNER = re.compile(r"failed \((.*)\)\. Check that", re.DOTALL)
+_INNER = re.compile(r"failed \((.*)\)\. (?:Check that|The server refuses)", re.DOTALL)
 """What Redis or the client said, inside of the text of a `LedgerUnavailable`."""
 
 _SCRIPT = re.compile(

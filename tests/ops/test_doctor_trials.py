@@ -35,6 +35,8 @@ async def test_a_queue_that_is_away() -> None:
 def test_what_redis_said_is_taken_out_of_what_we_make_of_it() -> None:
     text = "Redis: ping failed (ConnectionError: Error 111 (no)). Check that the server runs …"
     assert brief(LedgerUnavailable(text)) == "ConnectionError: Error 111 (no)"
+    refused = "Redis: append failed (OutOfMemoryError: OOM denied). The server refuses this: …"
+    assert brief(LedgerUnavailable(refused)) == "OutOfMemoryError: OOM denied"
     assert brief(LedgerUnavailable("another")) == "another"
     assert brief(KeyError()) == "KeyError"
 
