@@ -107,7 +107,11 @@ def suspicious(text: str) -> bool:
 
 
 def _has_unseen(text: str) -> bool:
-    return not text.isascii() and any(char in text for char in _UNSEEN)
+    if not text.isascii():
+        for char in _UNSEEN:  # Plain, since a generator costs three times as much as the looking.
+            if char in text:
+                return True
+    return False
 
 
 def scrub(text: str) -> str:

@@ -7,20 +7,27 @@ logger, library or level goes around it.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Iterable
 from typing import Literal, TextIO
 
+import msgspec
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from fmsg.redact import scrub
+from fmsg.redact import scrub, suspicious
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
 
 LogFormat = Literal["human", "json"]
 
 _STANDARD = frozenset(logging.LogRecord("", 0, "", 0, "", (), None).__dict__) | {"message", "asctime", "taskName"}
 """Attributes every log record has; whatever else is on one came in through ``extra``."""
+
+_NUMBERS = frozenset((int, float, bool, type(None)))
+"""Types of which no value can hold a credential."""
 
 _QUIET: tuple[str, ...] = ("asyncio", "aiohttp.access", "uvicorn.access", "uvicorn.error", "mcp", "arq.worker")
 """Libraries that tell at INFO what our own lines tell better; their warnings stay."""
@@ -30,7 +37,7 @@ def configure(*, log_format: LogFormat, level: str, role: str, stream: TextIO | 
     """Send all logs of the process to ``stream`` (standard error), scrubbed. ``level`` is a standard level name."""
     renderer: Processor
     if log_format == "json":
-        renderer = structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
+        renderer = _as_json
     else:
         target = stream or sys.stderr
         renderer = structlog.dev.ConsoleRenderer(
@@ -99,8 +106,23 @@ def _with_role(role: str) -> Processor:
     return add
 
 
+def _as_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    try:
+        return _encode(event).decode()
+    except (TypeError, ValueError, OverflowError):
+        # What the quick encoder does not take: half a surrogate pair, a number without end.
+        return json.dumps(event, ensure_ascii=True, default=str)
+
+
 def scrub_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replace whatever looks like a credential in any value of the line, at any depth."""
+    """Replace whatever looks like a credential in any value of the line, at any depth.
+
+    Most lines are short texts and numbers: whether there is anything to replace is asked of all of them at once.
+    """
+    texts = [value for value in event.values() if type(value) is str]
+    flat = len(texts) + sum(type(value) in _NUMBERS for value in event.values()) == len(event)
+    if flat and not suspicious("\n".join(texts)):
+        return event
     return {key: _scrub_value(value) for key, value in event.items()}
 
 

@@ -95,3 +95,18 @@ def test_the_level_holds() -> None:
     logging.getLogger("x").info("quiet")
     logging.getLogger("x").warning("loud", extra={"action": "x"})
     assert [line["event"] for line in lines(stream)] == ["loud"]
+
+
+@pytest.mark.parametrize("odd", ["half of a pair: \ud83d", float("inf"), 2**70, b"bytes", {1: {2: object}}, {3}, None])
+def test_a_line_comes_whatever_is_in_it(odd: object) -> None:
+    """A log call must not fail for a value that its renderer cannot write."""
+    stream = configured("json")
+    logging.getLogger("odd").info("odd", extra={"odd": odd})
+    assert [line["event"] for line in lines(stream)] == ["odd"]
+
+
+def test_a_key_with_unseen_characters_among_harmless_values_is_scrubbed() -> None:
+    """All texts of a line are looked at together: what breaks a marker up must not hide it from that look."""
+    stream = configured("json")
+    logging.getLogger("odd").info("calm", extra={"a": "calm", "key": KEY[:3] + "\u200b" + KEY[3:], "n": 7})
+    assert KEY[12:20] not in stream.getvalue()
