@@ -163,7 +163,7 @@ class Callers:
         known = self._known.get(digest)
         if known is None or known.expires_at_s - LEAST_S <= now_s:
             return await self._exchanged(api_key, digest)
-        current = self._open(api_key, known)
+        current = self._open(api_key, digest, known)
         if now_s < known.renew_at_s:
             return current
         try:
@@ -179,7 +179,7 @@ class Callers:
         """Another token than ``stale``, which the host refused."""
         known = self._known.get(digest)
         if known is not None:
-            current = self._open(api_key, known)
+            current = self._open(api_key, digest, known)
             if current.value != stale.value:
                 return current
         if self._parking is not None:
@@ -274,8 +274,8 @@ class Callers:
         while len(self._refused) > self._settings.refused_keys:
             self._refused.popitem(last=False)
 
-    def _open(self, api_key: str, known: _Known) -> AccessToken:
-        plain = self._cipher(api_key).open(known.sealed, bound_to=self._digest(api_key))
+    def _open(self, api_key: str, digest: KeyDigest, known: _Known) -> AccessToken:
+        plain = self._cipher(api_key).open(known.sealed, bound_to=digest)
         return msgspec.msgpack.decode(plain, type=AccessToken)
 
     def _cipher(self, api_key: str) -> SealKeys:

@@ -53,7 +53,7 @@ def check(
         fault = min(faults, key=lambda error: len(error.absolute_path), default=None)
         if fault is not None:
             raise BadInput(_told(tool, schema, fault))
-    broken = _unencodable(arguments, "")
+    broken = None if all(map(_plain, arguments.values())) else _unencodable(arguments, "")
     if broken is not None:
         raise BadInput(f"{broken}: holds half a surrogate pair, which is no text. Send the whole character.")
     return {name: _normal(value) for name, value in arguments.items()}
@@ -127,6 +127,11 @@ def _path(steps: Sequence[str | int]) -> str:
     for step in steps:
         path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
     return path
+
+
+def _plain(value: object) -> bool:
+    """Whether a value is no text beyond ASCII for certain."""
+    return value.isascii() if isinstance(value, str) else isinstance(value, int | float)
 
 
 def _unencodable(value: object, path: str) -> str | None:
