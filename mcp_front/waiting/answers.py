@@ -8,6 +8,12 @@ from mcp_front.waiting.pursuit import Found, Pursuit
 from mcp_front.waiting.request import Transport, WaitOutcome
 from mcp_front.waiting.subscriptions import Delivery
 
+STORE_AWAY = (
+    "the server's store is away: messages are found by polling the host; after_id stays the same, "
+    "and they come once more when the store is back"
+)
+SUBSCRIPTION_AWAY = "the server's store is away, and the subscription with it: nothing is lost, call again"
+HOST_AWAY = "the fmsg host did not answer for some time; nothing is lost, call again"
 NO_THREAD = "the thread of this message could not be determined; it is returned alone"
 
 

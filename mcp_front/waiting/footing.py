@@ -18,6 +18,7 @@ from mcp_front.waiting.positions import Positions
 from mcp_front.waiting.request import Transport, WaitRequest, WaitSettings
 from mcp_front.waiting.threads import root_named_by
 from mcp_front.waiting.trouble import PASSING
+from mcp_front.waiting.unrecorded import Unrecorded
 from mcp_front.waiting.unrest import Unrest
 
 
@@ -40,6 +41,8 @@ class Stand:
     """Is told of everything that is read of the shared ledger."""
     owe_marks: Callable[[Iterable[int]], None]
     """Has the shared store told of returned messages once it is back."""
+    unrecorded: Unrecorded
+    """What this process returned without a ledger that remembers the position behind it."""
 
 
 class Footing:
@@ -148,6 +151,7 @@ class Footing:
             emergency=self._ground.emergency,
             saw=None if self._ground.emergency else desk.recent.saw,
             owe_marks=self._grounds.shared.desks.at(self._caller.key).owe_marks,
+            unrecorded=self._grounds.unrecorded,
         )
 
     async def _resolve_filters(self, ledger: Ledger) -> Filters:

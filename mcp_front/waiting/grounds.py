@@ -11,6 +11,7 @@ from ledger.port import LedgerUnavailable, Store
 from ledger.store import MemoryStore
 from mcp_front.waiting.desk import Desks
 from mcp_front.waiting.request import WaitSettings
+from mcp_front.waiting.unrecorded import Unrecorded
 
 
 class Ground:
@@ -31,6 +32,7 @@ class Grounds:
 
     def __init__(self, store: Store, settings: WaitSettings, *, clock: Callable[[], float], rng: random.Random) -> None:
         self._clock = clock
+        self.unrecorded = Unrecorded()
         self.shared = Ground(store, settings, rng, emergency=False)
         self._settings = settings
         self._rng = rng
@@ -67,6 +69,7 @@ class Grounds:
         finally:
             self._probing = False
         self._emergency = None
+        self.unrecorded.clear()
         return self.shared
 
 

@@ -16,7 +16,7 @@ from ledger.arrival import CallerKey, Head
 from ledger.patience import patient_until
 from ledger.port import LedgerUnavailable, NoLedger, StaleEpoch
 from mcp_front.caller import Caller
-from mcp_front.waiting.answers import answer, answer_again, answer_nothing
+from mcp_front.waiting.answers import HOST_AWAY, STORE_AWAY, SUBSCRIPTION_AWAY, answer, answer_again, answer_nothing
 from mcp_front.waiting.behind import look_behind
 from mcp_front.waiting.decide import Return, WaitUntil
 from mcp_front.waiting.errors import SubscriptionAway
@@ -46,10 +46,6 @@ STEADY_S = 0.5
 """Pause between stretches of history where nothing qualifies."""
 MOVES_AT_ONCE = 4
 """How often in a row a position is found anew before the wait takes a breath, of a second."""
-
-STORE_AWAY = "the server's store is away: messages are found by polling the host, and some may come again unmarked"
-SUBSCRIPTION_AWAY = "the server's store is away, and the subscription with it: nothing is lost, call again"
-HOST_AWAY = "the fmsg host did not answer for some time; nothing is lost, call again"
 
 
 class Held:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Protocol
 
-from ledger.patience import BEST_EFFORT_S, patient_for
+from ledger.patience import patient_for
 from ledger.port import LedgerError
 from mcp_front.waiting.decide import Filters, Return
 from mcp_front.waiting.footing import Stand
@@ -15,6 +16,9 @@ from mcp_front.waiting.subscriptions import Delivery
 from mcp_front.waiting.walks import Step, save_step
 
 log = logging.getLogger(__name__)
+
+NOTE_WITHIN_S = 3.0
+"""How long a ledger may take to remember a position. Without it the messages come again, so more than a moment."""
 
 
 class Keeper(Protocol):
@@ -89,11 +93,11 @@ class PlainKeeper:
     """The agent keeps its position. The ledger is told what it was handed, so that it is exact the next time."""
 
     reads_marks = True
-    given: frozenset[int] = frozenset()
     look_again_s: float | None = None
     notes: tuple[str, ...] = ()
 
     def __init__(self, after_id: int | None) -> None:
+        self.given = frozenset[int]()
         self._position = None if after_id is None else Position(after_id)
         self._first_id = after_id
 
@@ -116,17 +120,19 @@ class PlainKeeper:
         self._position = start.position
         if self._first_id is None:
             self._first_id = start.position.id
+        self.given = stand.unrecorded.behind(stand.caller, self._first_id) if stand.emergency else frozenset()
         return start
 
     async def keep(self, stand: Stand, pursuit: Pursuit, decision: Return) -> int:
-        """See `Keeper`."""
+        """See `Keeper`. Where it cannot be recorded the position stays where it was (`waiting.unrecorded`)."""
         count = decision.progress.count
         position = pursuit.reader.position_after(count)
         before = pursuit.reader.met_again_from(count) | pursuit.reader.doubtful_from(count)
-        noted = await note(stand, position, above=(*decision.above, *before))
-        if stand.emergency or not noted:
-            stand.owe_marks((*(entry.id for entry in decision.batch), *before))
-        return position.id
+        if await note(stand, position, above=(*decision.above, *before)) or (count and not position.n):
+            return position.id  # what lies before the ledger is in the host's order, for whoever looks there
+        returned = [entry.id for entry in decision.batch]
+        stand.owe_marks((*returned, *before))
+        return self._stay(stand, position, returned)
 
     def is_own(self, delivery: Delivery) -> bool:
         """See `Keeper`."""
@@ -142,19 +148,29 @@ class PlainKeeper:
 
     async def close(self, stand: Stand, pursuit: Pursuit) -> int:
         """See `Keeper`."""
-        await note(stand, pursuit.position, above=())
-        return pursuit.position.id
+        if await note(stand, pursuit.position, above=()):
+            return pursuit.position.id
+        return self._stay(stand, pursuit.position, ())
 
     def leave(self, pursuit: Pursuit | None, *, foreign: bool) -> None:
         """See `Keeper`."""
         at = pursuit.position if pursuit else self._position
         self._position = None if at is None else at.left(foreign=foreign)
 
+    def _stay(self, stand: Stand, position: Position, returned: Sequence[int]) -> int:
+        """Where to go on from, with nothing recorded."""
+        if self._first_id is None:
+            return position.id
+        stand.unrecorded.add(stand.caller, self._first_id, returned)
+        return self._first_id
+
 
 async def note(stand: Stand, position: Position, *, above: tuple[int, ...]) -> bool:
-    """Remember what was handed out; whether that worked. Without it messages may come twice, but none is lost."""
+    """Have the ledger remember what is handed out; whether it did, and will know it again."""
+    if stand.emergency:
+        return False
     try:
-        with patient_for(BEST_EFFORT_S):
+        with patient_for(NOTE_WITHIN_S):
             if position.epoch and not position.n and position.id:
                 await save_step(stand.documents, stand.caller, position.id, Step(position.epoch, position.offset))
             if position.n or above:
@@ -166,6 +182,6 @@ async def note(stand: Stand, position: Position, *, above: tuple[int, ...]) -> b
                     n=position.n,
                 )
     except LedgerError as error:
-        log.warning("a position was handed out unrecorded: %s", error, extra={"action": "note_failed"})
+        log.warning("a position could not be recorded: %s", error, extra={"action": "note_failed"})
         return False
     return True

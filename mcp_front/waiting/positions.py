@@ -24,13 +24,10 @@ from mcp_front.waiting.past import Moved, Origin, Past, WaitApi, nothing_past, r
 from mcp_front.waiting.precedence import (
     MARKS_S,
     arrived_after,
-    follows_in_time,
     may_follow,
-    may_follow_unrecorded,
+    out_of_order,
     perhaps_returned,
-    proves_earlier,
     reaches_back_to,
-    recorded_late,
     younger,
 )
 from mcp_front.waiting.recent import Recent
@@ -214,13 +211,12 @@ class Positions:
         if self._emergency:
             return await self._in_time(entry.id, entry.sent_at_s)
         before, state = await self._back(n, since_s=entry.sent_at_s - BACK_S)
-        at_s = entry.sent_at_s
-        follows = {one.id for one in before if may_follow(one, entry.id, at_s) and not proves_earlier(one, at_s, state)}
+        follows = {one.id for one in before if may_follow(one, entry.id, entry.sent_at_s)}
         stood = self._recent.before(message_id)
         known = {one.id for one in before if one.id in stood and one.sent_at_s <= entry.sent_at_s}
         follows -= known
         unrest = await self._unrest_at(entry.sent_at_s, state)
-        again = perhaps_returned(before, follows, entry, state, unrest) | recorded_late(before, state)
+        again = perhaps_returned(before, follows, entry, state, unrest) | out_of_order(before, state)
         again -= known
         if follows:
             handed_out_n = await self._handed_out_n(before)
@@ -272,13 +268,11 @@ class Positions:
             if place is None:
                 raise Moved("trimmed")
             return await self._in_ledger(message_id, place.n)
-        unrest = await self._unrest_at(seen.sent_at_s, state)
-        if self._emergency or unrest:
-            entries, _ = await self._back(END, since_s=seen.sent_at_s - BACK_S)
-            if reaches_back_to(entries, seen.sent_at_s - LOOK_BACK_S):
+        if self._emergency:
+            entries, _ = await self._back(END, since_s=-math.inf)
+            if reaches_back_to(entries, seen.sent_at_s):
                 return await self._in_time(seen.id, seen.sent_at_s)
-        early_s = seen.sent_at_s - LOOK_BACK_S if unrest else seen.sent_at_s
-        origin = Origin(id=message_id, early_s=early_s, exact=False)
+        origin = await self._origin(seen.id, seen.sent_at_s, state)
         start = await self._from_the_list(Position(message_id), origin, state, at_s=seen.sent_at_s)
         if seen.sent_at_s + MARKS_S > state.now_s or start.past is None:
             return start
@@ -286,14 +280,13 @@ class Positions:
         return msgspec.structs.replace(start, doubtful=start.doubtful | start.past.early)
 
     async def _in_time(self, message_id: int, at_s: float) -> Start:
-        """Behind a message that became available while the ledger's entries did, however low its id.
+        """Behind a message in the order in which messages became available, for a ledger that is none that lasts.
 
-        In the list what is above its id is met first, down to where it was a draft or nobody's of ours: all of that was
-        returned long ago.
+        A late draft, or an old message somebody was added to, does not lead back to what has higher ids. What this
+        passes over, since it was on its way for longer than others, comes when the store is back: the position stays.
         """
-        entries, state = await self._back(END, since_s=at_s - BACK_S)
-        follows_here = follows_in_time if self._emergency else may_follow_unrecorded
-        follows = [one for one in entries if follows_here(one, message_id, at_s)]
+        entries, state = await self._back(END, since_s=-math.inf)
+        follows = [one for one in entries if (one.sent_at_s, one.id) > (at_s, message_id)]
         after_n = (follows[0].n if follows else state.last_n + 1) - 1
         wanted = {one.id for one in follows}
         return Start(
@@ -301,7 +294,6 @@ class Positions:
             after_n=after_n,
             epoch=state.epoch,
             over=frozenset(one.id for one in entries if one.n > after_n and one.id not in wanted),
-            doubtful=frozenset(one.id for one in follows if one.sent_at_s <= at_s),
         )
 
     async def _fetch(self, message_id: int) -> Message:
@@ -344,6 +336,11 @@ class Positions:
             return 0
         places = await self._ledger.locate(self._caller, [one.id for one in entries])
         return max((place.n for place in places.values() if place.handed_out), default=0)
+
+    async def _origin(self, message_id: int, at_s: float, state: LedgerState) -> Origin:
+        """A message that the ledger does not hold and did not hand out, as where to go on from."""
+        unrest = await self._unrest_at(at_s, state)
+        return Origin(id=message_id, early_s=at_s - LOOK_BACK_S if unrest else at_s, exact=False)
 
     async def _past(self, origin: Origin, state: LedgerState) -> Past:
         if not state.baseline.newest_id:

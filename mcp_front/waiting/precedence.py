@@ -20,39 +20,14 @@ MARKS_S = 86_400.0
 """How long a handed-out position is remembered (`ledger.limits.LedgerLimits.returned_ttl_s`)."""
 CLOCKS_S = 2.0
 """How far the clocks of host and ledger are taken to differ, where only the ledger's is at hand."""
-ON_ITS_WAY_S = LOOK_BACK_S
-"""A message that was on its way for longer is taken for an older one, where there is no record of its arrival."""
 LOWEST = 9
 """Entries with the lowest ids that tell how far a ledger reaches back; the latest but one of them does. One may be a
 late draft. That all others were on their way for long is out of the question."""
-NEIGHBOURS = 3
-"""Of so many ids just below, not all belong to drafts that were sent late."""
-DEEP = 60
-"""A message with so many higher ids before it lies below the first page of the list, where looks at the host end."""
 
 
 def may_follow(one: Arrival, message_id: int, at_s: float) -> bool:
     """Whether an arrival can have come after a message with this id and time, in spite of its place."""
     return one.id > message_id or one.sent_at_s > at_s
-
-
-def proves_earlier(one: Arrival, at_s: float, state: LedgerState) -> bool:
-    """Whether the record of an arrival shows that it was there before a message of this time became available."""
-    return one.n > state.seed_n and one.arrived_at_s + SKEW_S < at_s
-
-
-def may_follow_unrecorded(one: Arrival, message_id: int, at_s: float) -> bool:
-    """The same where the ledger did not record the arrivals but began with them: time tells, up to `ON_ITS_WAY_S`."""
-    return may_follow(one, message_id, at_s) and one.sent_at_s > at_s - ON_ITS_WAY_S
-
-
-def follows_in_time(one: Arrival, message_id: int, at_s: float) -> bool:
-    """The one order of all ledgers that are begun for an emergency, so that readers get on from replica to replica.
-
-    By ids, whoever stands at a draft that was sent late would be led back to where it was made by one, meet it again,
-    be led back by the next, and so on for ever. What this order passes by, `recorded_late` brings back.
-    """
-    return (one.sent_at_s, one.id) > (at_s, message_id)
 
 
 def reaches_back_to(entries: Sequence[Arrival], at_s: float) -> bool:
@@ -79,34 +54,16 @@ def perhaps_returned(
     return again.union(one.id for one in young if one.sent_at_s <= entry.sent_at_s)
 
 
-def recorded_late(before: Sequence[Arrival], state: LedgerState) -> frozenset[int]:
-    """What an emergency ledger hands positions out without, although it stands before them here.
-
-    It sees the host's list as it is then, in the order of time. There what was recorded after messages with later times
-    stands before those; so does what was on its way while they came, as the messages show that were given their ids
-    just before it; and what has many higher ids before it lies too deep to be seen.
-    """
+def out_of_order(before: Sequence[Arrival], state: LedgerState) -> frozenset[int]:
+    """Those recorded after messages with higher ids and later times: an emergency ledger hands positions out without
+    them. It sees the host's list as it is then, in which they stand before what they came after here."""
     found: set[int] = set()
-    higher: list[int] = []
-    top_s = -math.inf
+    top_id, top_s = 0, 0.0
     for one in before:
-        if one.n > state.seed_n and (one.sent_at_s < top_s or _depth(one.id, higher) >= DEEP):
+        if one.n > state.seed_n and one.id < top_id and one.sent_at_s < top_s:
             found.add(one.id)
-        top_s = max(top_s, one.sent_at_s)
-        higher.append(one.id)
-    by_id = sorted(before, key=lambda one: one.id)
-    for at, one in enumerate(by_id):
-        neighbours = by_id[max(at - NEIGHBOURS, 0) : at]
-        if one.n > state.seed_n and any(other.sent_at_s > one.sent_at_s for other in neighbours):
-            found.add(one.id)
+        top_id, top_s = max(top_id, one.id), max(top_s, one.sent_at_s)
     return frozenset(found)
-
-
-def _depth(message_id: int, before: Sequence[int]) -> int:
-    """How many of the ids are higher."""
-    if not before or message_id > before[-1]:
-        return 0  # by far the commonest, and in a long ledger the count is dear
-    return sum(id_ > message_id for id_ in before)
 
 
 def arrived_after(one: Arrival, message_id: int, sent_at_s: float, state: LedgerState) -> bool:
