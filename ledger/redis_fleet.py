@@ -98,7 +98,7 @@ def _take(*, leases: Key, daemon: str, ttl_ms: int, pairs_: Sequence[str]) -> li
     local count = 0
     for _, caller in ipairs(callers) do
         local held = redis.call('HGET', leases, caller)
-        if held and string.sub(held, string.find(held, ' ', 1, true) + 1) == daemon then
+        if held and string.sub(held, (string.find(held, ' ', 1, true) or 0) + 1) == daemon then
             count = count + redis.call('HDEL', leases, caller)
         end
     end
@@ -238,11 +238,14 @@ class RedisFleet:
                 for shard, batch in batches
             )
         )
-        return {
-            caller: _lease(caller, held)
-            for (_, batch), answer in zip(batches, answers, strict=True)
-            for caller, held in zip(batch, answer, strict=True)
-        }
+        stands: dict[CallerKey, Lease] = {}
+        for (shard, batch), answer in zip(batches, answers, strict=True):
+            for caller, held in zip(batch, answer, strict=True):
+                stands[caller] = _lease(caller, held)
+                if not stands[caller].daemon:
+                    # Nobody could ever take it: what stands there is never as expected.
+                    await _drop(self._scripts, leases=self._leases(shard), pairs_=[caller.encode(), held])
+        return stands
 
     def _member(self, member_id: str) -> Key:
         return self._topology.shared_key("fleet", f"member:{member_id}")
@@ -278,5 +281,10 @@ def _text(lease: Lease) -> str:
 
 
 def _lease(caller: CallerKey, held: bytes) -> Lease:
-    epoch, _, daemon = held.decode().partition(" ")
-    return Lease(caller=caller, daemon=daemon, epoch=int(epoch))
+    """A lease that cannot be read is held by nobody."""
+    try:
+        epoch, _, daemon = held.decode().partition(" ")
+        return Lease(caller=caller, daemon=daemon, epoch=int(epoch))
+    except ValueError:
+        tell_unreadable("lease", caller=caller)
+        return Lease(caller=caller, daemon="", epoch=0)

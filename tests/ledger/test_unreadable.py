@@ -15,6 +15,7 @@ from ledger.arrival import CallerKey
 from ledger.oversight import Process
 from ledger.port import Chore, FeedReport, Member
 from ledger.redis_documents import DAMAGED
+from ledger.shards import shard_of
 from ledger.store import RedisStore
 
 ANN = CallerKey("a" * 32)
@@ -110,6 +111,24 @@ async def test_a_heartbeat_that_cannot_be_read_hides_no_other(
     await damage(store, ":member:one")
     with told("member", caplog):
         assert [member.id for member in await store.fleet.members()] == ["two"]
+
+
+async def test_a_lease_that_cannot_be_read_is_free_and_holds_up_no_other(
+    store: RedisStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Leases do not expire one by one: it would keep every daemon from planning for good."""
+    await store.fleet.beat(Member(id="d", name="d", since_s=1.0))
+    beside = next(key for number in range(1000) if shard_of(key := CallerKey(f"{number:032d}")) == shard_of(ANN))
+    callers = [ANN, beside]
+    await store.fleet.take(callers, "d", over={})
+    await damage(store, ":held", field=ANN)
+    with told("lease", caplog):
+        found = await store.fleet.holders(callers)
+    assert [found[caller].daemon for caller in callers] == ["", "d"]
+    await store.fleet.release([ANN], "d")
+    with told("lease", caplog):
+        found = await store.fleet.take(callers, "d", over={})
+    assert [found[caller].daemon for caller in callers] == ["d", "d"]
 
 
 async def test_a_process_that_cannot_be_read_hides_no_other(
