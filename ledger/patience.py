@@ -24,6 +24,14 @@ BEST_EFFORT_S = 1.0
 LEAST_S = 1.0
 """Any command gets so long, however late it is: what was late is the host, and the store must not look away for it."""
 
+SILENT_S = 3.0
+"""A store that answered somebody within so long is there, only slow."""
+
+
+class OutOfPatience(LedgerUnavailable):
+    """Whoever asked did not wait for the answer any longer. The store may be well: others still get theirs."""
+
+
 _until: ContextVar[float | None] = ContextVar("patient_until", default=None)
 
 
@@ -59,4 +67,4 @@ async def in_time() -> AsyncIterator[None]:
         async with asyncio.timeout_at(give_up_at()):
             yield
     except TimeoutError:
-        raise LedgerUnavailable("The store gave others no answer while this one was of use.") from None
+        raise OutOfPatience("The store gave others no answer while this one was of use.") from None

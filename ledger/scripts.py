@@ -17,7 +17,7 @@ from typing import Any, Generic, NewType, ParamSpec, Protocol, TypeVar, cast, ge
 
 import redis.exceptions as faults
 
-from ledger.patience import give_up_at
+from ledger.patience import SILENT_S, OutOfPatience, give_up_at
 from ledger.port import LedgerUnavailable
 from telemetry.metrics import REDIS_COMMANDS, REDIS_ERRORS
 
@@ -121,6 +121,8 @@ class Scripts:
         self._turns = asyncio.Semaphore(max_concurrent)
         self._queue_timeout_s = queue_timeout_s
         self._rng = rng or random.Random()
+        self._answered_at = float("-inf")
+        """When the store answered last, in the event loop's time."""
 
     async def run(self, script: Script[..., Any], key_count: int, words: Sequence[Scalar]) -> Any:
         """Run a script: keys first, then arguments. Raises `LedgerUnavailable`."""
@@ -167,14 +169,19 @@ class Scripts:
             async with asyncio.timeout_at(at_s):
                 return await self._sent(operation, attempt, idempotent=idempotent)
         except TimeoutError:
-            raise _unavailable(operation, faults.TimeoutError("no answer while it was of use")) from None
+            error = _unavailable(operation, faults.TimeoutError("no answer while it was of use"))
+            if asyncio.get_running_loop().time() - self._answered_at < SILENT_S:
+                raise OutOfPatience(*error.args) from None
+            raise error from None
 
     async def _sent(self, operation: str, attempt: Callable[[], Awaitable[Any]], *, idempotent: bool) -> Any:
         await self._turn(operation)
         try:
             REDIS_COMMANDS.labels(operation).inc()
             try:
-                return await attempt()
+                answer = await attempt()
+                self._answered_at = asyncio.get_running_loop().time()
+                return answer
             except _PASSING as error:
                 if not idempotent or isinstance(error, faults.AuthenticationError):
                     raise

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 
 from fmsg.errors import HostUnreachable
 from ledger.arrival import CallerKey, Head
-from ledger.patience import patient_until
+from ledger.patience import OutOfPatience, patient_until
 from ledger.port import LedgerUnavailable, NoLedger, StaleEpoch
 from mcp_front.caller import Caller
 from mcp_front.waiting.answers import HOST_AWAY, STORE_AWAY, SUBSCRIPTION_AWAY, answer, answer_again, answer_nothing
@@ -177,6 +177,8 @@ class Held:
             self._begin_anew(moved.cause)
         except (NoLedger, StaleEpoch):
             self._begin_anew("epoch")
+        except OutOfPatience as error:
+            self._trouble = error
         except LedgerUnavailable as error:
             self._store_failed(error)
         except PASSING as error:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ledger.patience import LEAST_S, patient_for, patient_until
+from ledger.patience import LEAST_S, SILENT_S, OutOfPatience, patient_for, patient_until
 from ledger.port import LedgerUnavailable
 from ledger.scripts import Scripts
 from tests.fake_redis import FreezingTopology
@@ -74,5 +74,30 @@ def test_a_server_that_answers_is_heard_however_late_it_was_asked() -> None:
             assert await gave_up_at(scripts) == pytest.approx(5.0 + LEAST_S)
         topology.frozen = False
         await topology.aclose()
+
+    run(scenario())
+
+
+class Slow:
+    """A server that answers everybody but those who ask for ``x``."""
+
+    async def execute_command(self, *args: object) -> object:
+        if args[-1] == "x":
+            return await asyncio.get_running_loop().create_future()
+        return b"value"
+
+
+def test_a_store_that_answers_others_is_not_away_because_one_command_is_late() -> None:
+    """An overloaded process must not take a healthy store for a dead one: what it does then costs more still."""
+
+    async def scenario() -> None:
+        scripts = Scripts(Slow())
+        await scripts.command("GET", "y", idempotent=True)
+        with patient_for(1.5), pytest.raises(OutOfPatience):
+            await scripts.command("GET", "x", idempotent=True)
+        await asyncio.sleep(SILENT_S)
+        with patient_for(1.5), pytest.raises(LedgerUnavailable) as silent:
+            await scripts.command("GET", "x", idempotent=True)
+        assert not isinstance(silent.value, OutOfPatience)
 
     run(scenario())
