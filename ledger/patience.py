@@ -24,12 +24,9 @@ BEST_EFFORT_S = 1.0
 LEAST_S = 1.0
 """Any command gets so long, however late it is: what was late is the host, and the store must not look away for it."""
 
-SILENT_S = 3.0
-"""A store that answered somebody within so long is there, only slow."""
-
 
 class OutOfPatience(LedgerUnavailable):
-    """Whoever asked did not wait for the answer any longer. The store may be well: others still get theirs."""
+    """Whoever asked did not wait for the answer any longer. The store is there: others got theirs meanwhile."""
 
 
 _until: ContextVar[float | None] = ContextVar("patient_until", default=None)

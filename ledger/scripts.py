@@ -17,7 +17,7 @@ from typing import Any, Generic, NewType, ParamSpec, Protocol, TypeVar, cast, ge
 
 import redis.exceptions as faults
 
-from ledger.patience import SILENT_S, OutOfPatience, give_up_at
+from ledger.patience import OutOfPatience, give_up_at
 from ledger.port import LedgerUnavailable
 from telemetry.metrics import REDIS_COMMANDS, REDIS_ERRORS
 
@@ -162,7 +162,7 @@ class Scripts:
 
     async def _in_time(self, operation: str, attempt: Callable[[], Awaitable[Any]], *, idempotent: bool) -> Any:
         """Give up as soon as whoever asks does (`ledger.patience`)."""
-        at_s = give_up_at()
+        at_s, asked_at = give_up_at(), asyncio.get_running_loop().time()
         if at_s is None:
             return await self._sent(operation, attempt, idempotent=idempotent)
         try:
@@ -170,7 +170,7 @@ class Scripts:
                 return await self._sent(operation, attempt, idempotent=idempotent)
         except TimeoutError:
             error = _unavailable(operation, faults.TimeoutError("no answer while it was of use"))
-            if asyncio.get_running_loop().time() - self._answered_at < SILENT_S:
+            if self._answered_at > asked_at:
                 raise OutOfPatience(*error.args) from None
             raise error from None
 
