@@ -10,9 +10,7 @@ from typing import Self
 
 from ledger.doorbell import RedisDoorbell
 from ledger.limits import LedgerLimits
-from ledger.memory import MemoryDoorbell, MemoryLedger
-from ledger.memory_oversight import MemoryOrders, MemoryProcesses
-from ledger.memory_side import MemoryActivations, MemoryChores, MemoryDocuments, MemoryFleet
+from ledger.memory_store import MemoryStore as MemoryStore
 from ledger.parked import ParkedTokens
 from ledger.port import LedgerUnavailable
 from ledger.redis import RedisLedger
@@ -32,34 +30,6 @@ from ledger.topology import Topology, connect
 
 PROBE_TTL_MS = 10_000
 """How long what `RedisStore.ping` writes stays; only its expiry matters, since each ping writes anew."""
-
-
-class MemoryStore:
-    """See `ledger.port.Store`. Lives and dies with the process: stdio, tests."""
-
-    def __init__(self, *, limits: LedgerLimits | None = None, clock: Callable[[], float] = time.time) -> None:
-        limits = limits or LedgerLimits()
-        self.limits = limits
-        """What is kept for how long."""
-        self.doorbell = MemoryDoorbell()
-        self.ledger = MemoryLedger(limits=limits, clock=clock, doorbell=self.doorbell)
-        self.activations = MemoryActivations(ttl_s=limits.activation_ttl_s, clock=clock)
-        self.fleet = MemoryFleet(heartbeat_ttl_s=limits.heartbeat_ttl_s, clock=clock)
-        self.documents = MemoryDocuments(clock=clock)
-        self.chores = MemoryChores(clock=clock)
-        self.processes = MemoryProcesses(ttl_s=limits.presence_ttl_s, clock=clock)
-        self.orders = MemoryOrders()
-
-    async def ping(self) -> None:
-        """Memory is always there."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
 
 class RedisStore:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from daemon.settings import DaemonSettings
 from fmsg.http import HostHttp
 from ledger.limits import LedgerLimits
 from ledger.seal import SealKeys
-from ledger.store import RedisStore
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings
 from ops.settings import SettingError, Settings
 from ops.stdio_settings import activate_s, expanded
 from telemetry import metrics
 from workers.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from ledger.store import RedisStore
 
 BEATS_PER_TTL = 4
 """Heartbeats in the time after which a daemon counts as dead: three may fail."""
@@ -68,6 +72,8 @@ def with_seal_key(settings: Settings) -> Settings:
 
 def redis_store(settings: Settings) -> RedisStore:
     """The fleet's store. Raises `SettingError`, `ledger.seal.SealKeyInvalid`."""
+    from ledger.store import RedisStore  # and with it redis-py, which stdio can do without
+
     url, seal = settings.need_redis_url(), seal_keys(settings)
     try:
         return RedisStore(url, prefix=settings.redis_prefix, limits=limits(settings), seal=seal)

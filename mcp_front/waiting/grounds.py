@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 
 from ledger.arrival import CallerKey
+from ledger.memory_store import MemoryStore
 from ledger.port import LedgerUnavailable, Store
-from ledger.store import MemoryStore
 from mcp_front.waiting.desk import Desks
 from mcp_front.waiting.request import WaitSettings
 from mcp_front.waiting.unrecorded import Unrecorded

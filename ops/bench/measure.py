@@ -54,6 +54,14 @@ def total(costs: Iterable[Cost]) -> Cost:
     return sum(costs, start=NOTHING)
 
 
+def own_bytes(pid: int) -> int:
+    """Memory that no other process has a part in: resident, less the pages of libraries and programs."""
+    with open(f"/proc/{pid}/smaps_rollup") as rollup:
+        return 1024 * sum(
+            int(line.split()[1]) for line in rollup if line.startswith(("Private_Clean:", "Private_Dirty:"))
+        )
+
+
 def open_files(pid: int) -> int:
     """Descriptors a process holds."""
     return len(os.listdir(f"/proc/{pid}/fd"))

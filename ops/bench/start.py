@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ops.bench.figures import Scene
-from ops.bench.measure import cost_of
+from ops.bench.measure import cost_of, own_bytes
 from ops.bench.sizes import Size
 from ops.processes import child_environment
 
@@ -53,30 +53,35 @@ async def start(size: Size, env: Mapping[str, str]) -> Scene:
     to_initialize: list[float] = []
     to_tools: list[float] = []
     memory_mb: list[float] = []
+    own_mb: list[float] = []
     bare_ms: list[float] = []
     bare_mb: list[float] = []
+    bare_own_mb: list[float] = []
     for number in range(size.stdio_starts):
         bare = await _start([sys.executable, "-c", BARE_PROGRAM], {}, full=False)
         bare_ms.append(bare[0])
         bare_mb.append(bare[2])
+        bare_own_mb.append(bare[3])
         idle_s = IDLE_S if number == size.stdio_starts - 1 or number < 2 else 0.0
-        initialize_ms, tools_ms, mb = await _start(
+        initialize_ms, tools_ms, mb, own = await _start(
             [sys.executable, "-m", "ops.cli", "stdio"], env, idle_s=min(idle_s, size.idle_s)
         )
         to_initialize.append(initialize_ms)
         to_tools.append(tools_ms)
         if idle_s:
             memory_mb.append(mb)
+            own_mb.append(own)
     scene.note_rounds("spawn to initialize answered", to_initialize, "ms", bare=bare_ms)
     scene.note_rounds("spawn to tools/list answered", to_tools, "ms", bare=bare_ms)
     scene.note_rounds("memory when idle", memory_mb, "MB", bare=bare_mb)
+    scene.note_rounds("of it shared with no other process", own_mb, "MB", bare=bare_own_mb)
     return scene
 
 
 async def _start(
     command: Sequence[str], env: Mapping[str, str], *, idle_s: float = 0.0, full: bool = True
-) -> tuple[float, float, float]:
-    """Milliseconds to the first answer and to the list of tools, and memory in MB."""
+) -> tuple[float, float, float, float]:
+    """Milliseconds to the first answer and to the list of tools, memory in MB, and what of it nobody shares."""
     began_s = time.monotonic()
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -101,11 +106,11 @@ async def _start(
                     if message.get("id") == 2:
                         tools_ms = (time.monotonic() - began_s) * 1000
         await asyncio.sleep(idle_s)
-        memory_mb = cost_of(process.pid).rss_bytes / 1e6
+        memory_mb, own_mb = cost_of(process.pid).rss_bytes / 1e6, own_bytes(process.pid) / 1e6
         process.stdin.close()
         await asyncio.wait_for(process.wait(), ANSWER_WITHIN_S)
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return initialize_ms, tools_ms, memory_mb
+    return initialize_ms, tools_ms, memory_mb, own_mb

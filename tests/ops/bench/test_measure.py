@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ops.bench.measure import NOTHING, Cost, between, cost_of, costs_of, open_files, spread, total
+from ops.bench.measure import NOTHING, Cost, between, cost_of, costs_of, open_files, own_bytes, spread, total
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -17,6 +17,11 @@ def test_a_process_costs_memory_and_time() -> None:
     cost = cost_of(os.getpid())
     assert cost.rss_bytes > 1_000_000
     assert cost.cpu_s > 0
+
+
+@linux
+def test_what_libraries_take_is_shared() -> None:
+    assert 1_000_000 < own_bytes(os.getpid()) < cost_of(os.getpid()).rss_bytes
 
 
 @linux
