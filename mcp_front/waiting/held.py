@@ -252,7 +252,7 @@ class Held:
         GAPS.labels(cause).inc()
         if cause in ("epoch", "shorter"):
             self._footing.disturbed()
-        self._keeper.leave(self._pursuit, foreign=cause != "trimmed")
+        self._keeper.leave(self._pursuit, foreign=cause != "trimmed", away=cause == "store")
         self._pursuit = None
         self._moves += 1
         self._resume_at = self._loop.time() + (0.0 if self._moves <= MOVES_AT_ONCE else 1.0)
@@ -260,7 +260,7 @@ class Held:
     def _store_failed(self, error: LedgerUnavailable) -> None:
         self._trouble = SubscriptionAway(self._request.subscription) if self._request.subscription else error
         self._footing.store_failed()
-        self._keeper.leave(self._pursuit, foreign=True)
+        self._keeper.leave(self._pursuit, foreign=True, away=True)
         self._pursuit = None
         pause_s = self._settings.retry_store_s if self._request.subscription else 0.0
         self._resume_at = self._loop.time() + pause_s

@@ -77,8 +77,11 @@ class Keeper(Protocol):
         """Record how far a wait came that returns nothing: the position to name."""
         ...
 
-    def leave(self, pursuit: Pursuit | None, *, foreign: bool) -> None:
-        """The position has to be found anew, by id alone. ``foreign``: in another ledger than the one it is from."""
+    def leave(self, pursuit: Pursuit | None, *, foreign: bool, away: bool = False) -> None:
+        """The position has to be found anew, by id alone. ``foreign``: in another ledger than the one it is from.
+
+        ``away``: in another store. What is known of the position in this one holds again when it is back.
+        """
         ...
 
 
@@ -98,8 +101,12 @@ class PlainKeeper:
 
     def __init__(self, after_id: int | None) -> None:
         self.given = frozenset[int]()
-        self._position = None if after_id is None else Position(after_id)
         self._first_id = after_id
+        self._lasting = None if after_id is None else Position(after_id)
+        """Where to read on in the shared store."""
+        self._meanwhile = self._lasting
+        """Where to read on in one that stands in for it."""
+        self._in_emergency = False
 
     @property
     def position_id(self) -> int | None:
@@ -112,12 +119,18 @@ class PlainKeeper:
 
     async def start(self, stand: Stand) -> Start:
         """See `Keeper`."""
-        if self._position is None:
+        at = self._meanwhile if stand.emergency else self._lasting
+        if at is None:
             start = await find_now(stand)
             await note(stand, start.position, above=())
         else:
-            start = await stand.positions.after(self._position)
-        self._position = start.position
+            start = await stand.positions.after(at)
+        self._in_emergency = stand.emergency
+        if stand.emergency:
+            self._meanwhile = start.position
+            self._lasting = self._lasting or start.position.left(foreign=True)
+        else:
+            self._lasting = start.position
         if self._first_id is None:
             self._first_id = start.position.id
         self.given = stand.unrecorded.behind(stand.caller, self._first_id) if stand.emergency else frozenset()
@@ -152,10 +165,16 @@ class PlainKeeper:
             return pursuit.position.id
         return self._stay(stand, pursuit.position, ())
 
-    def leave(self, pursuit: Pursuit | None, *, foreign: bool) -> None:
-        """See `Keeper`."""
-        at = pursuit.position if pursuit else self._position
-        self._position = None if at is None else at.left(foreign=foreign)
+    def leave(self, pursuit: Pursuit | None, *, foreign: bool, away: bool = False) -> None:
+        """See `Keeper`. How far a wait came without the shared store counts for nothing there."""
+        if self._in_emergency:
+            at = pursuit.position if pursuit else self._meanwhile
+            self._meanwhile = None if at is None else at.left(foreign=foreign)
+            return
+        at = pursuit.position if pursuit else self._lasting
+        if at is not None:
+            self._meanwhile = at.left(foreign=True)
+            self._lasting = at if away else at.left(foreign=foreign)
 
     def _stay(self, stand: Stand, position: Position, returned: Sequence[int]) -> int:
         """Where to go on from, with nothing recorded."""

@@ -162,6 +162,6 @@ class SubscriptionKeeper:
             await self._kept.store(new)
         return harmless_after_id(self._state, self._after_id)
 
-    def leave(self, pursuit: Pursuit | None, *, foreign: bool) -> None:
+    def leave(self, pursuit: Pursuit | None, *, foreign: bool, away: bool = False) -> None:
         """See `Keeper`."""
         self._estranged = True

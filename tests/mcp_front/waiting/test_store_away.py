@@ -287,3 +287,30 @@ def test_what_was_on_its_way_while_the_store_was_away_comes_when_it_is_back() ->
         await world.close()
 
     run(main())
+
+
+def test_one_of_two_agents_at_an_address_gets_what_the_other_got_without_the_store() -> None:
+    """Both stand at 3. One is given 4; the other's call begins then, and is held until the store is back."""
+
+    async def main() -> None:
+        world, store = world_and_store()
+        await world.begin_ledger()
+        await world.feed_goes_live()
+        for message_id in (1, 2, 3):
+            await world.arrive(message_id)
+        await read(world, 0, 1, 2, 3)
+        store.down = True
+        waiting = asyncio.create_task(world.wait(after_id=3, timeout_s=20.0, settle_s=0.0))
+        await asyncio.sleep(5.0)
+        world.host.put(4)
+        assert ids((await waiting).ids) == [4]
+        waiting = asyncio.create_task(world.wait(after_id=3, timeout_s=60.0, settle_s=0.0))
+        await asyncio.sleep(5.0)
+        assert not waiting.done()
+        store.down = False
+        await world.feed_goes_live()
+        outcome = await waiting
+        assert (ids(outcome.ids), outcome.after_id) == ([4], 4)
+        await world.close()
+
+    run(main())
