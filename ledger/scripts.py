@@ -39,6 +39,10 @@ wake-up of thousands of waiters must not open thousands of sockets."""
 QUEUE_TIMEOUT_S = 10.0
 """How long a command may wait for its turn. Nobody waits longer unless Redis hangs, and then readers go to the host."""
 
+LONGEST_S = 40.0
+"""No command takes longer: its turn, and two attempts with the time limits of `ledger.topology`, to connect and to be
+answered, the second behind a batch that hangs. Whoever has more patience needs no timer for it."""
+
 RETRY_DELAY_S = 0.1
 """At most this long before the one retry, at random: enough for a connection cut by a restart, too short to pile up."""
 
@@ -163,7 +167,7 @@ class Scripts:
     async def _in_time(self, operation: str, attempt: Callable[[], Awaitable[Any]], *, idempotent: bool) -> Any:
         """Give up as soon as whoever asks does (`ledger.patience`)."""
         at_s, asked_at = give_up_at(), asyncio.get_running_loop().time()
-        if at_s is None:
+        if at_s is None or at_s > asked_at + LONGEST_S:
             return await self._sent(operation, attempt, idempotent=idempotent)
         try:
             async with asyncio.timeout_at(at_s):

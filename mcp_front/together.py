@@ -17,6 +17,8 @@ async def together(
     ask: Callable[[_Item], Awaitable[_Answer]], items: Sequence[_Item], *, at_once: int = AT_ONCE
 ) -> list[_Answer]:
     """``ask`` of each item, the answers in the items' order. The first failure cancels the rest and is raised bare."""
+    if len(items) == 1:
+        return [await ask(items[0])]
     places = asyncio.Semaphore(at_once)
 
     async def run(item: _Item) -> _Answer:

@@ -37,7 +37,9 @@ def quick(schema: Schema) -> Fits:
 
     def fits(value: Any) -> bool:
         # `type`, since True is an int to `isinstance` and no whole number to JSON Schema.
-        return type(value) is wanted and all(limit(value) for limit in limits)
+        if type(value) is not wanted and not (wanted is int and type(value) is float and value.is_integer()):
+            return False
+        return all(limit(value) for limit in limits)
 
     return fits
 

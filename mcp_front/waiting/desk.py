@@ -68,6 +68,8 @@ class Members:
 
     async def alive(self, daemon: str) -> bool:
         """Whether a daemon's heartbeat was there a moment ago. Raises what the store raises."""
+        if daemon in self._ids and asyncio.get_running_loop().time() - self._read_at < self._cache_s:
+            return True
         async with self._turn.take():
             now = asyncio.get_running_loop().time()
             if now - self._read_at >= (self._cache_s if daemon in self._ids else self._absent_s):
