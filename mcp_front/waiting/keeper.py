@@ -17,6 +17,7 @@ from mcp_front.waiting.walks import Step, save_step
 
 log = logging.getLogger(__name__)
 
+NOT_RECORDED = "the server's store did not answer: after_id stays the same, and what came comes once more"
 NOTE_WITHIN_S = 3.0
 """How long a ledger may take to remember a position. Without it the messages come again, so more than a moment."""
 
@@ -97,7 +98,6 @@ class PlainKeeper:
 
     reads_marks = True
     look_again_s: float | None = None
-    notes: tuple[str, ...] = ()
 
     def __init__(self, after_id: int | None) -> None:
         self.given = frozenset[int]()
@@ -107,11 +107,17 @@ class PlainKeeper:
         self._meanwhile = self._lasting
         """Where to read on in one that stands in for it."""
         self._in_emergency = False
+        self._stays = False
 
     @property
     def position_id(self) -> int | None:
         """See `Keeper`: what the agent passed, or where the wait began. How far it came since is not recorded."""
         return self._first_id
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See `Keeper`."""
+        return (NOT_RECORDED,) if self._stays and not self._in_emergency else ()
 
     def filters(self, asked: Filters) -> Filters:
         """See `Keeper`."""
@@ -141,8 +147,8 @@ class PlainKeeper:
         count = decision.progress.count
         position = pursuit.reader.position_after(count)
         before = pursuit.reader.met_again_from(count) | pursuit.reader.doubtful_from(count)
-        if await note(stand, position, above=(*decision.above, *before)) or (count and not position.n):
-            return position.id  # what lies before the ledger is in the host's order, for whoever looks there
+        if await note(stand, position, above=(*decision.above, *before)):
+            return position.id
         returned = [entry.id for entry in decision.batch]
         stand.owe_marks((*returned, *before))
         return self._stay(stand, position, returned)
@@ -181,6 +187,7 @@ class PlainKeeper:
         if self._first_id is None:
             return position.id
         stand.unrecorded.add(stand.caller, self._first_id, returned)
+        self._stays = True
         return self._first_id
 
 

@@ -14,7 +14,7 @@ from ledger.arrival import CallerKey
 
 MAX_POSITIONS = 20_000
 """Positions kept, those of the agents that called last; 300 bytes each and more with what was returned."""
-MAX_IDS = 2000
+MAX_IDS = 5000
 """Messages kept for one position, the newest: of more, the oldest come again."""
 
 

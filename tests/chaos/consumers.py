@@ -15,7 +15,7 @@ import msgspec
 from tests.chaos.books import Interval, Reader, Receipt
 from tests.chaos.calls import CallError, Client, Dropped, Refused, ToolFailed
 
-AWAY_NOTE = "the server's store is away"
+AWAY_NOTE = "the server's store "
 """How the notes begin that a result carries while Redis does not answer."""
 PATIENCE_S = 40.0
 """A call is given up so long after its own time limit: above the longest a front is stopped for."""
