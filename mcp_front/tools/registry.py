@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import mcp_types
 import msgspec
-from jsonschema.protocols import Validator
 from mcp.shared.exceptions import MCPError
 
 from fmsg.errors import BadInput
@@ -56,7 +55,7 @@ TOOLS: Mapping[str, Tool] = {tool.definition.name: tool for tool in _ALL}
 _UNTIMED = frozenset({"wait_for_message"})
 """Its duration is the caller's choice and would drown the others' in the histogram."""
 
-_VALIDATORS: dict[tuple[str, str], tuple[Fits, Validator]] = {}
+_VALIDATORS: dict[tuple[str, str], tuple[Fits, checked.Validated]] = {}
 
 
 def tool_definitions(transport: Literal["stdio", "http"]) -> list[mcp_types.Tool]:
@@ -105,7 +104,7 @@ def _checked(tool: Tool, transport: Literal["stdio", "http"], arguments: Mapping
     known = _VALIDATORS.get((definition.name, transport))
     if known is None:
         schema = definition.input_schema
-        known = _VALIDATORS[definition.name, transport] = quick(schema), checked.validator(schema)
+        known = _VALIDATORS[definition.name, transport] = quick(schema), checked.Validated(schema)
     fits, validator = known
     return checked.check(definition.name, validator, definition.input_schema, arguments, fits=fits)
 

@@ -26,6 +26,7 @@ def test_what_stdio_serves_with_leaves_the_heavy_half_out() -> None:
         "aiohttp",
         "redis",
         "cryptography",
+        "jsonschema",
         "uvloop",
         "structlog",
     ):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fmsg.errors import BadInput
 from mcp_front import schemas
 from mcp_front.schemas import Schema
-from mcp_front.tools.arguments import check, validator
+from mcp_front.tools.arguments import Validated, check
 
 SCHEMA: Schema = schemas.closed(
     ("id",),
@@ -25,7 +25,7 @@ SCHEMA: Schema = schemas.closed(
     action={"type": "string", "enum": ["list", "delete"]},
     files=schemas.array(schemas.closed(("filename",), filename=schemas.text("Bare name"))),
 )
-VALIDATOR = validator(SCHEMA)
+VALIDATOR = Validated(SCHEMA)
 
 
 def checked(arguments: object) -> dict[str, Any]:
