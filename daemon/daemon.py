@@ -85,7 +85,7 @@ class Daemon:
         self._moving = asyncio.Event()
         self._hinted: set[CallerKey] = set()
         self._draining = False
-        self._store_failed = False
+        self._store_failed = self._store_was_away = False
         self._scanned = False
         self._settled = False
         self._began_s = time.monotonic()
@@ -178,6 +178,7 @@ class Daemon:
     def _store_came_back(self) -> None:
         """The store was away. A replica that was promoted lacks what came last: reports, and maybe messages."""
         self._store_failed = False
+        self._store_was_away = True
         self._reporter.repeat()
         for holding in self._holdings.values():
             holding.runner.store_came_back(self._ctx.pace.soon_s(feeds=self._ctx.feeds))
@@ -241,6 +242,7 @@ class Daemon:
         if self._store_failed:
             # Each part of it has answered just now. One node of a cluster fails over without the doorbell's noticing.
             self._store_came_back()
+        was_away, self._store_was_away = self._store_was_away, False
         self._placing.known = known = active | self._hinted
         self._scanned = True
         now_s = self._clock()
@@ -260,7 +262,7 @@ class Daemon:
                 # What was reported of it meanwhile must not outlive the feed.
                 await self._store.activations.retire(caller, unless_asked_since_s=0.0)
         if not self._heart.silent():
-            await self._placing.audit()
+            await (self._placing.audit() if was_away else self._placing.audit_some())
         await self._rest_idle(now_s)
         self._replan.set()
         self._moving.set()

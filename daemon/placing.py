@@ -25,6 +25,10 @@ IN_A_THREAD = 5000
 TOGETHER = 64
 """Activations and reports read at the same time."""
 
+AUDITED_AT_ONCE = 2000
+"""Leases looked at in one round, 10 ms of work here and for the store. Of more callers the rest comes with the next
+rounds: a lease that others took is known from the heartbeat, this is for what nobody thought of."""
+
 
 class Placing:
     """The callers of this daemon.
@@ -60,6 +64,7 @@ class Placing:
         self._leaving: set[CallerKey] = set()
         self._foreign: set[CallerKey] = set()
         self._draining = False
+        self._unaudited: list[CallerKey] = []
 
     @property
     def moving(self) -> bool:
@@ -99,7 +104,16 @@ class Placing:
 
     async def audit(self) -> None:
         """Look at the leases of all we hold. Raises `LedgerUnavailable`."""
-        leases = await self._fleet.take(list(self._holdings), self._heart.id, over={})
+        await self._audit(list(self._holdings))
+
+    async def audit_some(self) -> None:
+        """Look at some leases, at others the next time. Raises `LedgerUnavailable`."""
+        self._unaudited = self._unaudited or list(self._holdings)
+        await self._audit([caller for caller in self._unaudited[:AUDITED_AT_ONCE] if caller in self._holdings])
+        del self._unaudited[:AUDITED_AT_ONCE]
+
+    async def _audit(self, callers: list[CallerKey]) -> None:
+        leases = await self._fleet.take(callers, self._heart.id, over={})
         for caller, lease in leases.items():
             holding = self._holdings.get(caller)
             if holding is not None:

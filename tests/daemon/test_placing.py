@@ -43,6 +43,24 @@ async def test_a_joiner_takes_its_share_and_no_caller_is_without_a_socket_meanwh
         assert caller.counts in ([1], [1, 2, 1]), "one socket at least, two only while it changes hands"
 
 
+async def test_of_many_leases_some_are_looked_at_in_each_round(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody took all five and died. Two a round are found and taken back, so that after three rounds all are."""
+    monkeypatch.setattr(placing, "AUDITED_AT_ONCE", 2)
+    callers = await agents(world, 5)
+    running = await world.daemon("one", scan_s=600.0)
+    await until_placed(world, callers, running)
+    keys = [caller.key for caller in callers]
+    before = await world.store.fleet.holders(keys)
+    await world.store.fleet.take(keys, "thief", over=dict.fromkeys(keys, running.daemon.id))
+    found: list[int] = []
+    for _ in range(3):
+        await running.daemon._placing.audit_some()
+        now = await world.store.fleet.holders(keys)
+        found.append(sum(lease.daemon == running.daemon.id for lease in now.values()))
+    assert found == [2, 4, 5]
+    assert all(now[key].epoch > before[key].epoch for key in keys)
+
+
 async def test_a_caller_that_is_taken_twice_at_the_same_moment_has_one_feed(world: World) -> None:
     """By a plan and by a move, when a daemon dies: the second must not put a feed in the place of the first."""
     running = await world.daemon("one")
