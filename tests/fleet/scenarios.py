@@ -74,8 +74,10 @@ async def daemon_stopped(fleet: Fleet) -> None:
 
 
 async def daemon_joins(fleet: Fleet) -> None:
-    """One more."""
-    await fleet.house.open(fleet.house.plan("daemon"))
+    """One more, which is ready once its share of the callers has come to it."""
+    part = fleet.house.plan("daemon")
+    await fleet.house.open(part)
+    await part.ready()
 
 
 async def host_restarts(fleet: Fleet) -> None:
