@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 AT_ONCE = 6
 """Requests that one tool call has in flight: what browsers allow themselves towards one host."""
@@ -31,3 +31,15 @@ async def together(
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+async def beside(work: Awaitable[object], other: Coroutine[Any, Any, _Answer]) -> _Answer:
+    """Both at the same time; the answer of the other one, which is cancelled where the work fails or is cancelled."""
+    task = asyncio.get_running_loop().create_task(other)  # ended below
+    try:
+        await work
+        return await task
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ledger.port import LedgerUnavailable
 from mcp_front.waiting.behind import Behind
 from mcp_front.waiting.decide import SHOWN, Return, thread_of
 from mcp_front.waiting.pursuit import Found, Pursuit
 from mcp_front.waiting.request import Transport, WaitOutcome
 from mcp_front.waiting.subscriptions import Delivery
+from mcp_front.waiting.trouble import PASSING
 
 STORE_AWAY = (
     "the server's store is away: messages are found by polling the host; after_id stays the same, "
@@ -15,6 +17,18 @@ STORE_AWAY = (
 SUBSCRIPTION_AWAY = "the server's store is away, and the subscription with it: nothing is lost, call again"
 HOST_AWAY = "the fmsg host did not answer for some time; nothing is lost, call again"
 NO_THREAD = "the thread of this message could not be determined; it is returned alone"
+
+
+def notes_on(trouble: Exception | None, *, emergency: bool, subscribed: bool) -> tuple[str, ...]:
+    """What the agent should know of what went wrong. ``emergency``: a store of this process alone was used."""
+    notes: list[str] = []
+    if subscribed and isinstance(trouble, LedgerUnavailable):
+        notes.append(SUBSCRIPTION_AWAY)
+    elif emergency:
+        notes.append(STORE_AWAY)
+    if isinstance(trouble, PASSING):
+        notes.append(HOST_AWAY)
+    return tuple(notes)
 
 
 def answer(

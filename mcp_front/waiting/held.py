@@ -10,13 +10,15 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
+from typing import TypeVar
 
 from fmsg.errors import HostUnreachable
 from ledger.arrival import CallerKey, Head
 from ledger.patience import OutOfPatience, patient_until
 from ledger.port import LedgerUnavailable, NoLedger, StaleEpoch
 from mcp_front.caller import Caller
-from mcp_front.waiting.answers import HOST_AWAY, STORE_AWAY, SUBSCRIPTION_AWAY, answer, answer_again, answer_nothing
+from mcp_front.together import beside
+from mcp_front.waiting.answers import answer, answer_again, answer_nothing, notes_on
 from mcp_front.waiting.behind import look_behind
 from mcp_front.waiting.decide import Return, WaitUntil
 from mcp_front.waiting.errors import SubscriptionAway
@@ -46,6 +48,8 @@ STEADY_S = 0.5
 """Pause between stretches of history where nothing qualifies."""
 MOVES_AT_ONCE = 4
 """How often in a row a position is found anew before the wait takes a breath, of a second."""
+
+_Answer = TypeVar("_Answer")
 
 
 class Held:
@@ -85,8 +89,7 @@ class Held:
         self._pursuit: Pursuit | None = None
         self._refusal: Exception | None = None
         self._trouble: Exception | None = None
-        self._failures = 0
-        self._moves = 0
+        self._failures = self._moves = 0
         self._wake_up: asyncio.Future[None] | None = None
         self._rung = False
         self._backs_off = False
@@ -280,12 +283,13 @@ class Held:
         if self._stand is None:
             raise RuntimeError("nothing was read yet")
         ready_s = self._loop.time()
-        if self._fit is not None:
+        recorded: bool | None = None
+        if self._fit is not None and (ahead := self._keeper.ahead(self._stand, pursuit, decision)) is not None:
+            recorded = await beside(self._fit(decision.batch), self._hurry(ahead))
+        elif self._fit is not None:
             count = await self._fit(decision.batch)
-            if count < len(decision.batch):
-                decision = pursuit.shorten(found, count)
-        with self._hurried():
-            after_id = await self._keeper.keep(self._stand, pursuit, decision)
+            decision = pursuit.shorten(found, count) if count < len(decision.batch) else decision
+        after_id = await self._hurry(self._keeper.keep(self._stand, pursuit, decision, recorded=recorded))
         if after_id is None:
             self._pursuit = None
             self._rung = True
@@ -300,15 +304,18 @@ class Held:
         outcome = answer_again(delivery, behind, again=again, transport=self.transport, notes=self._notes())
         if self._fit is not None:
             await self._fit(outcome.ids)
-        with self._hurried():
-            if again and not await self._keeper.keep_again(delivery):
-                self._rung = True
-                return None
+        if again and not await self._hurry(self._keeper.keep_again(delivery)):
+            self._rung = True
+            return None
         return outcome
 
     def _hurried(self) -> AbstractContextManager[None]:
         """Around what is asked of the store: one that hangs must not make the call late."""
         return patient_until(max(self._deadline, self._loop.time()) + STORE_GRACE_S)
+
+    async def _hurry(self, work: Awaitable[_Answer]) -> _Answer:
+        with self._hurried():
+            return await work
 
     async def _give_up(self) -> WaitOutcome:
         """The time is over: a normal result with a good position. Raises where there is no position to name yet."""
@@ -330,14 +337,9 @@ class Held:
         )
 
     def _notes(self) -> tuple[str, ...]:
-        notes = list(self._keeper.notes)
-        if self._request.subscription and isinstance(self._trouble, LedgerUnavailable):
-            notes.append(SUBSCRIPTION_AWAY)
-        elif self._stand is not None and self._stand.emergency:
-            notes.append(STORE_AWAY)
-        if isinstance(self._trouble, PASSING):
-            notes.append(HOST_AWAY)
-        return tuple(notes)
+        emergency = self._stand is not None and self._stand.emergency
+        own = notes_on(self._trouble, emergency=emergency, subscribed=self._request.subscription is not None)
+        return (*self._keeper.notes, *own)
 
     async def _sleep(self) -> None:
         """Until a bell rings or something is due. A host in trouble is left alone, whatever rings."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
 
 from ledger.patience import patient_for
 from ledger.port import LedgerError
@@ -58,8 +58,17 @@ class Keeper(Protocol):
         """Where to read on; or what comes again; or None: try again at once."""
         ...
 
-    async def keep(self, stand: Stand, pursuit: Pursuit, decision: Return) -> int | None:
-        """Record that a batch is returned: the position to name with it. None: another was faster, begin anew."""
+    def ahead(self, stand: Stand, pursuit: Pursuit, decision: Return) -> Coroutine[Any, Any, bool] | None:
+        """What `keep` would do, where it may be done before it is certain that the batch is returned, whole."""
+        ...
+
+    async def keep(
+        self, stand: Stand, pursuit: Pursuit, decision: Return, *, recorded: bool | None = None
+    ) -> int | None:
+        """Record that a batch is returned: the position to name with it. None: another was faster, begin anew.
+
+        ``recorded``: what came of `ahead`, where that was done.
+        """
         ...
 
     def is_own(self, delivery: Delivery) -> bool:
@@ -142,16 +151,24 @@ class PlainKeeper:
         self.given = stand.unrecorded.behind(stand.caller, self._first_id) if stand.emergency else frozenset()
         return start
 
-    async def keep(self, stand: Stand, pursuit: Pursuit, decision: Return) -> int:
+    def ahead(self, stand: Stand, pursuit: Pursuit, decision: Return) -> Coroutine[Any, Any, bool] | None:
+        """See `Keeper`. Where a position was recorded that is not handed out after all, its place is as true."""
+        if stand.emergency or len(decision.batch) > 1 or decision.above:
+            return None
+        return self._record(stand, pursuit, decision)
+
+    async def keep(self, stand: Stand, pursuit: Pursuit, decision: Return, *, recorded: bool | None = None) -> int:
         """See `Keeper`. Where it cannot be recorded the position stays where it was (`waiting.unrecorded`)."""
-        count = decision.progress.count
-        position = pursuit.reader.position_after(count)
-        before = pursuit.reader.met_again_from(count) | pursuit.reader.doubtful_from(count)
-        if await note(stand, position, above=(*decision.above, *before)):
+        position = pursuit.reader.position_after(decision.progress.count)
+        if recorded or (recorded is None and await self._record(stand, pursuit, decision)):
             return position.id
         returned = [entry.id for entry in decision.batch]
-        stand.owe_marks((*returned, *before))
+        stand.owe_marks((*returned, *_before(pursuit, decision)))
         return self._stay(stand, position, returned)
+
+    async def _record(self, stand: Stand, pursuit: Pursuit, decision: Return) -> bool:
+        position = pursuit.reader.position_after(decision.progress.count)
+        return await note(stand, position, above=(*decision.above, *_before(pursuit, decision)))
 
     def is_own(self, delivery: Delivery) -> bool:
         """See `Keeper`."""
@@ -189,6 +206,12 @@ class PlainKeeper:
         stand.unrecorded.add(stand.caller, self._first_id, returned)
         self._stays = True
         return self._first_id
+
+
+def _before(pursuit: Pursuit, decision: Return) -> frozenset[int]:
+    """What is met again behind the position, and may have been returned before."""
+    count = decision.progress.count
+    return pursuit.reader.met_again_from(count) | pursuit.reader.doubtful_from(count)
 
 
 async def note(stand: Stand, position: Position, *, above: tuple[int, ...]) -> bool:

@@ -119,7 +119,12 @@ class SubscriptionKeeper:
     def _frontier(self) -> Position:
         return self._state.frontier
 
-    async def keep(self, stand: Stand, pursuit: Pursuit, decision: Return) -> int | None:
+    def ahead(self, stand: Stand, pursuit: Pursuit, decision: Return) -> None:
+        """See `Keeper`. Nothing: a delivery that is stored is given again."""
+
+    async def keep(
+        self, stand: Stand, pursuit: Pursuit, decision: Return, *, recorded: bool | None = None
+    ) -> int | None:
         """See `Keeper`."""
         state = self._state
         if state.is_full:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mcp_front.together import together
+from mcp_front.together import beside, together
 
 
 async def test_answers_come_in_order_and_only_some_run_at_once() -> None:
@@ -46,3 +46,51 @@ async def test_nothing_to_ask() -> None:
         raise AssertionError(number)
 
     assert await together(ask, []) == []
+
+
+async def test_two_things_side_by_side_take_no_longer_than_the_longer() -> None:
+    """The one needs the other to get on: one after the other they would never end."""
+    met = asyncio.Event()
+
+    async def other() -> int:
+        met.set()
+        return 7
+
+    assert await beside(met.wait(), other()) == 7
+
+
+async def test_where_the_work_fails_what_went_on_beside_it_is_ended() -> None:
+    ended = asyncio.Event()
+
+    async def other() -> int:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return 7
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+        raise LookupError("gone")
+
+    with pytest.raises(LookupError, match="gone"):
+        await beside(work(), other())
+    assert ended.is_set()
+
+
+async def test_where_the_whole_is_cancelled_both_are() -> None:
+    ended = asyncio.Event()
+
+    async def other() -> int:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return 7
+
+    whole = asyncio.create_task(beside(asyncio.Event().wait(), other()))
+    await asyncio.sleep(0.01)
+    whole.cancel()
+    await asyncio.wait([whole])
+    assert whole.cancelled()
+    assert ended.is_set()

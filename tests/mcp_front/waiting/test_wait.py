@@ -523,3 +523,29 @@ def test_a_backlog_in_one_thread_comes_in_bounded_batches_and_reaches_the_ledger
         assert world.host.asked["list_received"] <= 120
 
     run(scenario())
+
+
+def test_a_body_is_fetched_while_the_position_is_recorded() -> None:
+    """One message: neither waits for the other. Where the body cannot be had at first, the same call tries again."""
+
+    async def scenario() -> None:
+        world = World()
+        await world.arrive(4)
+        await world.feed_goes_live()
+        await world.arrive(5)
+        recorded: list[bool] = []
+
+        async def fit(entries: Sequence[Arrival]) -> int:
+            await asyncio.sleep(0.1)
+            recorded.append((await world.store.ledger.locate(world.key, [5]))[5].handed_out)
+            if len(recorded) == 1:
+                raise HostUnreachable("no answer")
+            return len(entries)
+
+        request = world.request(after_id=4, settle_s=0.0, timeout_s=60.0)
+        outcome = await world.waiting.wait(world.caller, request, fit=fit)
+        assert (ids(outcome.ids), outcome.after_id, outcome.already_returned) == ([5], 5, frozenset())
+        assert recorded == [True, True]
+        await world.close()
+
+    run(scenario())
