@@ -164,7 +164,7 @@ class PlainKeeper:
             return position.id
         returned = [entry.id for entry in decision.batch]
         stand.owe_marks((*returned, *_before(pursuit, decision)))
-        return self._stay(stand, position, returned)
+        return self._stay(stand, returned)
 
     async def _record(self, stand: Stand, pursuit: Pursuit, decision: Return) -> bool:
         position = pursuit.reader.position_after(decision.progress.count)
@@ -186,7 +186,7 @@ class PlainKeeper:
         """See `Keeper`."""
         if await note(stand, pursuit.position, above=()):
             return pursuit.position.id
-        return self._stay(stand, pursuit.position, ())
+        return self._stay(stand, ())
 
     def leave(self, pursuit: Pursuit | None, *, foreign: bool, away: bool = False) -> None:
         """See `Keeper`. How far a wait came without the shared store counts for nothing there."""
@@ -199,10 +199,10 @@ class PlainKeeper:
             self._meanwhile = at.left(foreign=True)
             self._lasting = at if away else at.left(foreign=foreign)
 
-    def _stay(self, stand: Stand, position: Position, returned: Sequence[int]) -> int:
+    def _stay(self, stand: Stand, returned: Sequence[int]) -> int:
         """Where to go on from, with nothing recorded."""
         if self._first_id is None:
-            return position.id
+            raise RuntimeError("nothing was read yet")
         stand.unrecorded.add(stand.caller, self._first_id, returned)
         self._stays = True
         return self._first_id

@@ -154,8 +154,6 @@ class Positions:
         if position.n and position.epoch:
             return Start(position=position, after_n=position.n, epoch=position.epoch)
         place = await self._place(position.id) if position.id else None
-        if place is not None and self._emergency:
-            return await self._in_ledger(position.id, place.n)
         if place is not None and place.handed_out and not position.foreign:
             return Start(position=Position(position.id, place.n), after_n=place.n, verify=True)
         state = await self._state()
