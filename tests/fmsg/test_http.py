@@ -226,14 +226,16 @@ async def test_more_requests_than_places_wait_and_then_give_up(host: FakeHost) -
         assert (await call(http, "/fmsg/2")).status == 200
 
 
-async def test_sockets_take_no_place(host: FakeHost) -> None:
-    async def accept(request: web.Request) -> web.StreamResponse:
-        response = web.WebSocketResponse()
-        await response.prepare(request)
-        await response.receive()
-        return response
+async def accept_socket(request: web.Request) -> web.StreamResponse:
+    """An event socket on which nothing ever comes."""
+    response = web.WebSocketResponse()
+    await response.prepare(request)
+    await response.receive()
+    return response
 
-    host.on("GET", "/fmsg/ws", accept)
+
+async def test_sockets_take_no_place(host: FakeHost) -> None:
+    host.on("GET", "/fmsg/ws", accept_socket)
     host.answer("GET", "/fmsg/1", {})
     async with HostHttp(host.url, max_concurrent=1) as http:
         sockets = [await http.socket("/fmsg/ws", bearer="t", heartbeat_s=20, max_frame_bytes=1000) for _ in range(3)]
@@ -246,13 +248,7 @@ async def test_sockets_take_no_place(host: FakeHost) -> None:
 async def test_the_kernel_looks_whether_the_host_of_a_socket_is_there(host: FakeHost) -> None:
     """A host that vanished sends no FIN: the connection of an event socket is probed, and soon."""
 
-    async def accept(request: web.Request) -> web.StreamResponse:
-        response = web.WebSocketResponse()
-        await response.prepare(request)
-        await response.receive()
-        return response
-
-    host.on("GET", "/fmsg/ws", accept)
+    host.on("GET", "/fmsg/ws", accept_socket)
     async with HostHttp(host.url) as http:
         opened = await http.socket("/fmsg/ws", bearer="t", heartbeat_s=20, max_frame_bytes=1000)
         connection = opened.get_extra_info("socket")

@@ -59,36 +59,30 @@ async def test_two_things_side_by_side_take_no_longer_than_the_longer() -> None:
     assert await beside(met.wait(), other()) == 7
 
 
+async def endless(ended: asyncio.Event) -> int:
+    """Ends only when it is cancelled, and says so."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        ended.set()
+    return 7
+
+
 async def test_where_the_work_fails_what_went_on_beside_it_is_ended() -> None:
     ended = asyncio.Event()
-
-    async def other() -> int:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-        return 7
 
     async def work() -> None:
         await asyncio.sleep(0)
         raise LookupError("gone")
 
     with pytest.raises(LookupError, match="gone"):
-        await beside(work(), other())
+        await beside(work(), endless(ended))
     assert ended.is_set()
 
 
 async def test_where_the_whole_is_cancelled_both_are() -> None:
     ended = asyncio.Event()
-
-    async def other() -> int:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-        return 7
-
-    whole = asyncio.create_task(beside(asyncio.Event().wait(), other()))
+    whole = asyncio.create_task(beside(asyncio.Event().wait(), endless(ended)))
     await asyncio.sleep(0.01)
     whole.cancel()
     await asyncio.wait([whole])

@@ -20,6 +20,21 @@ def world_and_store() -> tuple[World, FaultyStore]:
     return World(store=cast("MemoryStore", store)), store
 
 
+async def live_world() -> tuple[World, FaultyStore]:
+    """The same with an empty ledger and a live feed."""
+    world, store = world_and_store()
+    await world.begin_ledger()
+    await world.feed_goes_live()
+    return world, store
+
+
+async def back(world: World, store: FaultyStore) -> None:
+    """The store is back, the fronts have noticed, and the feed is live again."""
+    store.down = False
+    await asyncio.sleep(5.0)
+    await world.feed_goes_live()
+
+
 async def read(world: World, after_id: int, *wanted: int) -> WaitOutcome:
     """Call until each of the wanted messages came, one by one; the last outcome."""
     for message_id in wanted:
@@ -45,9 +60,7 @@ def test_what_came_while_the_store_was_away_for_a_moment_comes_once_more_marked(
     """No ledger could record a position behind it, so that stays where it was. Meanwhile nothing comes twice."""
 
     async def main() -> None:
-        world, store = world_and_store()
-        await world.begin_ledger()
-        await world.feed_goes_live()
+        world, store = await live_world()
         for message_id in (1, 2, 3):
             await world.arrive(message_id)
         await read(world, 0, 1, 2, 3)
@@ -59,9 +72,7 @@ def test_what_came_while_the_store_was_away_for_a_moment_comes_once_more_marked(
         assert (ids(outcome.ids), outcome.after_id) == ([4], 3)
         assert STORE_AWAY in outcome.notes
         assert (await world.wait(after_id=3, timeout_s=5.0, settle_s=0.0)).ids == ()
-        store.down = False
-        await asyncio.sleep(5.0)
-        await world.feed_goes_live()
+        await back(world, store)
         await world.arrive(5)
         assert await rest(world, outcome.after_id) == ([4, 5], {4})
         await world.close()
@@ -73,9 +84,7 @@ def test_a_message_whose_event_was_lost_before_the_store_went_away_comes_when_it
     """Where the emergency ledger looks it stands before the position, and nobody had been given it."""
 
     async def main() -> None:
-        world, store = world_and_store()
-        await world.begin_ledger()
-        await world.feed_goes_live()
+        world, store = await live_world()
         await world.arrive(1)
         await world.arrive(2, push=False)
         await asyncio.sleep(1.0)
@@ -86,9 +95,7 @@ def test_a_message_whose_event_was_lost_before_the_store_went_away_comes_when_it
         await asyncio.sleep(5.0)
         world.host.put(4)
         assert ids((await waiting).ids) == [4]
-        store.down = False
-        await asyncio.sleep(5.0)
-        await world.feed_goes_live()
+        await back(world, store)
         came, marked = await rest(world, 3)
         assert (sorted(came), marked) == ([2, 4], {4})
         await world.close()
@@ -100,9 +107,7 @@ def test_what_was_returned_without_the_store_is_marked_where_it_comes_again() ->
     """A draft sent late has a low id: behind it, found by id alone, stands everything that was returned before."""
 
     async def main() -> None:
-        world, store = world_and_store()
-        await world.begin_ledger()
-        await world.feed_goes_live()
+        world, store = await live_world()
         world.host.put(1, draft=True)
         for message_id in (2, 3):
             await world.arrive(message_id)
@@ -118,9 +123,7 @@ def test_what_was_returned_without_the_store_is_marked_where_it_comes_again() ->
         world.host.send(1)
         outcome = await waiting
         assert ids(outcome.ids) == [1]
-        store.down = False
-        await asyncio.sleep(5.0)
-        await world.feed_goes_live()
+        await back(world, store)
         after_id = outcome.after_id
         while (outcome := await world.wait(after_id=after_id, timeout_s=1.0, settle_s=0.0)).ids:
             assert outcome.already_returned == set(ids(outcome.ids)) <= {1, 2, 3, 4}
@@ -136,9 +139,7 @@ def test_a_position_with_a_low_id_does_not_lead_back_to_what_has_higher_ones() -
     """Without the store it is found by its time, on whichever front: what stands above it came before it was sent."""
 
     async def main() -> None:
-        world, store = world_and_store()
-        await world.begin_ledger()
-        await world.feed_goes_live()
+        world, store = await live_world()
         world.host.put(1, draft=True)
         for message_id in (2, 3, 4):
             await world.arrive(message_id)
@@ -153,9 +154,7 @@ def test_a_position_with_a_low_id_does_not_lead_back_to_what_has_higher_ones() -
             outcome = await world.wait(front=front, after_id=after_id, timeout_s=10.0, settle_s=0.0)
             assert STORE_AWAY in outcome.notes
             assert outcome.ids == ()
-        store.down = False
-        await asyncio.sleep(5.0)
-        await world.feed_goes_live()
+        await back(world, store)
         outcome = await world.wait(front=elsewhere, after_id=outcome.after_id, timeout_s=1.0, settle_s=0.0)
         assert outcome.ids == ()
         after_id = outcome.after_id
@@ -170,9 +169,7 @@ def test_what_comes_again_after_a_flush_is_marked_to_the_last_of_it() -> None:
     """A position from before the flush is not exact any more; the calls that follow the first know that, too."""
 
     async def main() -> None:
-        world, store = world_and_store()
-        await world.begin_ledger()
-        await world.feed_goes_live()
+        world, store = await live_world()
         for message_id in (1, 2, 3, 4):
             await world.arrive(message_id)
         after_id = (await read(world, 0, 1, 2, 3, 4)).after_id
@@ -205,9 +202,7 @@ def test_without_the_store_nobody_goes_round_in_circles() -> None:
     """
 
     async def main() -> None:
-        world, store = world_and_store()
-        await world.begin_ledger()
-        await world.feed_goes_live()
+        world, store = await live_world()
         world.host.put(1, to=(SOMEBODY,))
         for message_id in range(2, 30):
             await world.arrive(message_id)
@@ -264,9 +259,7 @@ def test_what_was_on_its_way_while_the_store_was_away_comes_when_it_is_back() ->
     """It was sent a while before the message that was returned, and arrived after it, at a front that passed it by."""
 
     async def main() -> None:
-        world, store = world_and_store()
-        await world.begin_ledger()
-        await world.feed_goes_live()
+        world, store = await live_world()
         await world.arrive(1)
         await read(world, 0, 1)
         store.down = True
@@ -279,9 +272,7 @@ def test_what_was_on_its_way_while_the_store_was_away_comes_when_it_is_back() ->
         world.host.put(3, time_s=wall_s() - 20.0)
         world.host.put(4)
         outcome = await world.wait(front=fronts[1], after_id=outcome.after_id, timeout_s=30.0, settle_s=0.0)
-        store.down = False
-        await asyncio.sleep(5.0)
-        await world.feed_goes_live()
+        await back(world, store)
         came, _ = await rest(world, outcome.after_id)
         assert sorted(came) == [2, 3, 4]
         await world.close()
@@ -293,9 +284,7 @@ def test_one_of_two_agents_at_an_address_gets_what_the_other_got_without_the_sto
     """Both stand at 3. One is given 4; the other's call begins then, and is held until the store is back."""
 
     async def main() -> None:
-        world, store = world_and_store()
-        await world.begin_ledger()
-        await world.feed_goes_live()
+        world, store = await live_world()
         for message_id in (1, 2, 3):
             await world.arrive(message_id)
         await read(world, 0, 1, 2, 3)

@@ -15,6 +15,7 @@ from ledger.store import MemoryStore, RedisStore
 from mcp_front.failures import failure_of
 from mcp_front.waiting.answers import SUBSCRIPTION_AWAY
 from mcp_front.waiting.errors import SubscriptionAway
+from mcp_front.waiting.request import Fit
 from tests.fake_redis import FreezingTopology
 from tests.mcp_front.waiting.virtual import run, wall_s
 from tests.mcp_front.waiting.world import World, ids
@@ -44,6 +45,16 @@ async def frozen_later() -> AsyncIterator[tuple[World, FreezingTopology]]:
 def now() -> float:
     """The loop's time."""
     return asyncio.get_running_loop().time()
+
+
+def freezing(topology: FreezingTopology) -> Fit:
+    """Takes one message, after which the store hangs."""
+
+    async def fit(entries: object) -> int:
+        topology.frozen = True
+        return 1
+
+    return fit
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, 3.0, 30.0])
@@ -103,13 +114,8 @@ def test_a_store_that_freezes_before_a_batch_is_recorded_makes_no_call_late() ->
         async with frozen_later() as (world, topology):
             await world.arrive(5)
             began_s = now()
-
-            async def freeze(entries: object) -> int:
-                topology.frozen = True
-                return 1
-
             request = world.request(subscription="s", after_id=4, timeout_s=3.0, settle_s=0.0)
-            outcome = await world.waiting.wait(world.caller, request, fit=freeze)
+            outcome = await world.waiting.wait(world.caller, request, fit=freezing(topology))
             assert now() - began_s <= 3.0 + LATE_S
             assert (outcome.status, outcome.after_id) == ("timeout", 4)
             topology.frozen = False
@@ -126,13 +132,8 @@ def test_a_store_that_freezes_after_a_batch_was_found_does_not_hold_it_up() -> N
         async with frozen_later() as (world, topology):
             await world.arrive(5)
             began_s = now()
-
-            async def freeze(entries: object) -> int:
-                topology.frozen = True
-                return 1
-
             request = world.request(after_id=4, timeout_s=0.0, settle_s=0.0)
-            outcome = await world.waiting.wait(world.caller, request, fit=freeze)
+            outcome = await world.waiting.wait(world.caller, request, fit=freezing(topology))
             assert ids(outcome.ids) == [5]
             assert now() - began_s <= LATE_S
 
