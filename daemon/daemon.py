@@ -10,18 +10,18 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
-from daemon.feed import State
-from daemon.feed_context import FeedContext
-from daemon.heart import Heart
+from daemon.feed.context import FeedContext
+from daemon.feed.machine import State
+from daemon.heartbeat import Heart
 from daemon.holding import Holding
 from daemon.pace import steady_per_s
-from daemon.placing import Placing
-from daemon.reporting import Reporter
+from daemon.placement import Placing
+from daemon.reports import Reporter
 from daemon.settings import DaemonSettings
 from fmsg.http import HostHttp
-from ledger.arrival import CallerKey
-from ledger.oversight import Order, Orders
+from ledger.operators import Order, Orders
 from ledger.port import LedgerError, Store
+from ledger.values import CallerKey
 
 log = logging.getLogger(__name__)
 
@@ -151,11 +151,11 @@ class Daemon:
                 await self._leave()
 
     def changed(self, caller: CallerKey, state: State) -> None:
-        """See `daemon.feed_context.Watcher`."""
+        """See `daemon.feed.context.Watcher`."""
         self._reporter.changed(caller)
 
     def lost(self) -> None:
-        """See `daemon.feed_context.Watcher`. What one listener of the host lost for one it lost for others."""
+        """See `daemon.feed.context.Watcher`. What one listener of the host lost for one it lost for others."""
         if self._ctx.pace.alarm(asyncio.get_running_loop().time()):
             for holding in self._holdings.values():
                 holding.runner.reconcile_within(self._ctx.pace.soon_s(feeds=self._ctx.feeds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.run_feed import FeedRunner
+from daemon.feed.runner import FeedRunner
 
 
 class Holding:

@@ -20,7 +20,7 @@ import math
 from collections.abc import Collection, Iterable, MutableMapping
 from hashlib import blake2b
 
-from ledger.arrival import CallerKey
+from ledger.values import CallerKey
 
 HEADROOM = 1.15
 """A daemon carries at most this many times its share (rounded down, but never below the share rounded up). Less moves

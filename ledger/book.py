@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections import deque
 
 from fmsg.reference import MAX_ID
-from ledger.arrival import Arrival, Baseline, Latecomer, LedgerState, Seen, Source
-from ledger.entry import micros
 from ledger.limits import MAX_LATECOMERS
+from ledger.redis.entry import micros
+from ledger.values import Arrival, Baseline, Latecomer, LedgerState, Seen, Source
 
 
 class Book:
-    """See `ledger.port.Ledger` for what its operations promise. `ledger.lua_book` says the same in Lua."""
+    """See `ledger.port.Ledger` for what its operations promise. `ledger.redis.lua_book` says the same in Lua."""
 
     __slots__ = (
         "baseline",

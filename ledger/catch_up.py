@@ -13,9 +13,9 @@ from typing import Protocol
 import msgspec
 
 from fmsg.message import Message, Page, available_at_s
-from ledger.arrival import Baseline, CallerKey, LedgerState, Seen, Source
 from ledger.port import Ledger, LedgerUnavailable, NoLedger, StaleEpoch
-from ledger.roots import Lineage, ThreadApi, learn_from_sent, resolve_roots, sort_out
+from ledger.thread_roots import Lineage, ThreadApi, learn_from_sent, resolve_roots, sort_out
+from ledger.values import Baseline, CallerKey, LedgerState, Seen, Source
 
 FIRST_PAGE = 30
 """Messages on the first page where one page is asked for. Every active caller is compared every minute, and a list

@@ -10,7 +10,11 @@ from itertools import islice
 
 import msgspec
 
-from ledger.arrival import (
+from ledger.book import Book
+from ledger.limits import LedgerLimits
+from ledger.listeners import Listeners
+from ledger.port import NoLedger, StaleEpoch
+from ledger.values import (
     Appended,
     Baseline,
     CallerKey,
@@ -23,10 +27,6 @@ from ledger.arrival import (
     Slice,
     Source,
 )
-from ledger.book import Book
-from ledger.limits import LedgerLimits
-from ledger.listeners import Listeners
-from ledger.port import NoLedger, StaleEpoch
 from telemetry.metrics import APPENDS, DUPLICATES
 
 

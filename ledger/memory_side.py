@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from ledger.arrival import CallerKey
 from ledger.limits import LedgerLimits
 from ledger.port import Activation, ActiveFeed, Chore, FeedReport, Lease, Member, Versioned
+from ledger.values import CallerKey
 
 
 class MemoryActivations:

@@ -11,7 +11,7 @@ from typing import Self
 
 from ledger.limits import LedgerLimits
 from ledger.memory import MemoryDoorbell, MemoryLedger
-from ledger.memory_oversight import MemoryOrders, MemoryProcesses
+from ledger.memory_operators import MemoryOrders, MemoryProcesses
 from ledger.memory_side import MemoryActivations, MemoryChores, MemoryDocuments, MemoryFleet
 
 

@@ -1,4 +1,4 @@
-"""What the rest of the house needs of a ledger. `ledger.memory` and `ledger.redis` keep the same contract.
+"""What the rest of the house needs of a ledger. `ledger.memory` and `ledger.redis.ledger` keep the same contract.
 
 Every method may raise `LedgerUnavailable`; those that need a begun ledger raise `NoLedger`.
 """
@@ -12,7 +12,7 @@ from typing import Protocol, Self
 
 import msgspec
 
-from ledger.arrival import (
+from ledger.values import (
     Appended,
     Baseline,
     CallerKey,

@@ -8,13 +8,13 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from ledger.doorbell import RedisDoorbell
 from ledger.limits import LedgerLimits
 from ledger.memory_store import MemoryStore as MemoryStore
-from ledger.parked import ParkedTokens
 from ledger.port import LedgerUnavailable
-from ledger.redis import RedisLedger
-from ledger.redis_side import (
+from ledger.redis.ledger import RedisLedger
+from ledger.redis.notifications import RedisDoorbell
+from ledger.redis.scripts import Key, Scripts, script
+from ledger.redis.side import (
     ORDERS,
     WAKE,
     RedisActivations,
@@ -24,9 +24,9 @@ from ledger.redis_side import (
     RedisOrders,
     RedisProcesses,
 )
-from ledger.scripts import Key, Scripts, script
+from ledger.redis.topology import Topology, connect
 from ledger.seal import SealKeys
-from ledger.topology import Topology, connect
+from ledger.shared_tokens import ParkedTokens
 
 PROBE_TTL_MS = 10_000
 """How long what `RedisStore.ping` writes stays; only its expiry matters, since each ping writes anew."""
@@ -49,7 +49,7 @@ class RedisStore:
     ) -> None:
         """``clock`` is compared with the expiry of tokens alone; all else goes by the server's clock.
 
-        Raises `ledger.topology.BadRedisUrl`.
+        Raises `ledger.redis.topology.BadRedisUrl`.
         """
         limits = limits or LedgerLimits()
         self.limits = limits

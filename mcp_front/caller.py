@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from ledger.arrival import CallerKey
+from ledger.values import CallerKey
 
 if TYPE_CHECKING:  # They bring the HTTP client along, which stdio has no use for before the first call.
     from fmsg.tokens import AccessToken

@@ -23,10 +23,10 @@ from fmsg.errors import FmsgError, HostRefused, Throttled, Unauthorized
 from fmsg.http import HostHttp
 from fmsg.tokens import AccessToken, KeyTokens
 from fmsg.webapi import WebApi
-from ledger.arrival import CallerKey, caller_key
 from ledger.seal import SealKeys
+from ledger.values import CallerKey, caller_key
+from mcp_front.per_caller import Turns
 from mcp_front.settings import FrontSettings
-from mcp_front.turns import Turns
 from telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ KeyDigest = bytes
 
 
 class Parking(Protocol):
-    """Tokens left for the other fronts; see `ledger.parked.ParkedTokens`."""
+    """Tokens left for the other fronts; see `ledger.shared_tokens.ParkedTokens`."""
 
     async def park(self, api_key: str, api_url: str, token: AccessToken) -> None:
         """Leave a token."""

@@ -18,8 +18,8 @@ from mcp.shared.exceptions import MCPError
 
 from fmsg.redact import scrub
 from mcp_front.failures import ToolFailure, failure_of, failure_result, not_configured
-from mcp_front.greeting import SERVER_NAME, SERVER_TITLE
 from mcp_front.holding import Holding, TooManyWaits
+from mcp_front.stdio.early_initialize import SERVER_NAME, SERVER_TITLE
 from mcp_front.toolbox import Profile, Toolbox
 from mcp_front.tools.context import Progress, ToolContext
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from ledger.arrival import CallerKey
+from ledger.values import CallerKey
 
 MOST_TOPICS = 50_000
 """Some 10 MB. The least recently used is forgotten and asked for again."""

@@ -8,8 +8,8 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 
-from ledger.facts import server_facts
 from ledger.port import LedgerUnavailable, Store
+from ledger.redis.facts import server_facts
 from ledger.store import RedisStore
 from ops import health
 from ops.presence import presence

@@ -334,7 +334,7 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from ops.doctor import Options, doctor
+    from ops.doctor.run import Options, doctor
 
     wanted = Options(
         role=options.role,
@@ -347,13 +347,13 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from ops.status import status
+    from ops.status.run import status
 
     return status(watch=options.watch, as_json=options.json, every_s=options.every)
 
 
 def _caller(options: argparse.Namespace) -> int:
-    from ops.caller import Wanted, caller
+    from ops.caller.run import Wanted, caller
 
     wanted = Wanted(
         address=options.address,

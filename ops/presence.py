@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 from prometheus_client import Counter, Gauge, Histogram
 
-from ledger.oversight import Process, Processes
+from ledger.operators import Process, Processes
 from ledger.port import LedgerError
 from ops.version import version as our_version
 from telemetry import metrics

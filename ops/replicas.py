@@ -14,8 +14,8 @@ from pathlib import Path
 
 from prometheus_client import multiprocess
 
-from mcp_front.gate import HostGate, OriginGate
-from mcp_front.listener import EACH_ITS_OWN, address_of, beside, bind, reserve
+from mcp_front.http.gate import HostGate, OriginGate
+from mcp_front.http.listener import EACH_ITS_OWN, address_of, beside, bind, reserve
 from mcp_front.settings import FrontSettings
 from ops import health, parts
 from ops.attended import Readiness

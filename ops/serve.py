@@ -163,7 +163,7 @@ def front(*, host: str | None, port: int | None, workers: int | None, fd: int | 
 
             await run_replicas(settings, front_settings, count=count, stop=stop)
             return
-        from mcp_front.serve import serve_http
+        from mcp_front.http.serve import serve_http
 
         async with parts.host_http(settings) as http, parts.redis_store(settings) as store:
             sockets = None if fd is None else [socket.socket(fileno=fd)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_front.wire import claim
+from mcp_front.stdio.file_descriptors import claim
 
 
 def run() -> int:
@@ -13,7 +13,7 @@ def run() -> int:
     gc.disable()  # what is imported stays for good; `serve_stdio` switches it on again
     import sys
 
-    from mcp_front.greeting import Greeter
+    from mcp_front.stdio.early_initialize import Greeter
     from ops.settings import SettingError, load
     from ops.version import version
 
@@ -24,7 +24,7 @@ def run() -> int:
         return 2
     greeter = Greeter(wire, version=version())
     greeter.start()  # the client is answered while the rest is imported
-    from mcp_front.lean import import_lean
+    from mcp_front.stdio.lazy_imports import import_lean
 
     import_lean()
     import asyncio

@@ -11,9 +11,9 @@ import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from mcp_front.greeting import Greeted
-from mcp_front.stdio import serve_stdio
-from mcp_front.wire import Wire
+from mcp_front.stdio.early_initialize import Greeted
+from mcp_front.stdio.file_descriptors import Wire
+from mcp_front.stdio.serve import serve_stdio
 from ops.settings import Settings, unknown
 from ops.stdio_settings import stdio_settings
 from ops.version import version

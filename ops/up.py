@@ -15,8 +15,8 @@ import msgspec
 
 from daemon.daemon import Daemon
 from ledger.embedded import EmbeddedRedis, NoServer
-from mcp_front.gate import HostGate, OriginGate
-from mcp_front.serve import serve_http
+from mcp_front.http.gate import HostGate, OriginGate
+from mcp_front.http.serve import serve_http
 from mcp_front.settings import FrontSettings
 from ops import parts, tracing
 from ops.attended import Readiness, attended

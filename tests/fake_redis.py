@@ -9,12 +9,12 @@ from typing import Any
 import fakeredis
 from redis.asyncio.client import PubSub
 
-from ledger.scripts import Commands
-from ledger.topology import Topology
+from ledger.redis.scripts import Commands
+from ledger.redis.topology import Topology
 
 
 class FakeTopology(Topology):
-    """A `ledger.topology.Topology` whose server is fakeredis, speaking Redis 6.2.
+    """A `ledger.redis.topology.Topology` whose server is fakeredis, speaking Redis 6.2.
 
     Closing it fails where a key was left that would stay for ever.
     """
@@ -27,17 +27,17 @@ class FakeTopology(Topology):
 
     @property
     def commands(self) -> Commands:
-        """See `ledger.topology.Topology`."""
+        """See `ledger.redis.topology.Topology`."""
         commands: Commands = self.client
         return commands
 
     def pubsub(self) -> AbstractAsyncContextManager[PubSub]:
-        """See `ledger.topology.Topology`."""
+        """See `ledger.redis.topology.Topology`."""
         reader: PubSub = self.client.pubsub()
         return reader
 
     async def aclose(self) -> None:
-        """See `ledger.topology.Topology`."""
+        """See `ledger.redis.topology.Topology`."""
         endless = [key for key in await self.client.keys() if await self.client.ttl(key) == -1]
         await self.client.aclose()
         assert endless == []
@@ -50,7 +50,7 @@ class FreezingTopology(FakeTopology):
 
     @property
     def commands(self) -> Commands:
-        """See `ledger.topology.Topology`."""
+        """See `ledger.redis.topology.Topology`."""
         return self
 
     async def execute_command(self, *words: Any, **options: Any) -> Any:

@@ -22,7 +22,7 @@ from arq.connections import ArqRedis
 from arq.worker import Function, Retry, Worker
 from redis.exceptions import RedisError
 
-from ledger.topology import SentinelTopology, Standalone, connect, parse_url
+from ledger.redis.topology import SentinelTopology, Standalone, connect, parse_url
 from workers.queue import Job, TryLater, attempt, backoff_s, tick
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class QueueNeedsOneNode(ValueError):
 
 
 class ArqQueue:
-    """See `workers.queue.Queue`. Raises `QueueNeedsOneNode` and `ledger.topology.BadRedisUrl` when made."""
+    """See `workers.queue.Queue`. Raises `QueueNeedsOneNode` and `ledger.redis.topology.BadRedisUrl` when made."""
 
     def __init__(
         self,

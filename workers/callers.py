@@ -10,8 +10,8 @@ import msgspec
 from fmsg.http import HostHttp
 from fmsg.tokens import AccessToken, FixedTokens
 from fmsg.webapi import WebApi
-from ledger.arrival import CallerKey
 from ledger.port import Activations
+from ledger.values import CallerKey
 
 MIN_LIFE_S = 30.0
 """A token with less life left is not begun with: it would expire in the middle of a job."""

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Sequence
 
 from fmsg.errors import CredentialMissing, FmsgError, Forbidden, HostFailed, HostUnreachable, Throttled, Unauthorized
-from ledger.arrival import Arrival, CallerKey, LedgerState
 from ledger.catch_up import FULL_PAGE, OVERLAP, CaughtUp, ListApi, catch_up, look_deeper
 from ledger.port import Activations, Documents, Fleet, Ledger, LedgerError, NoLedger, StaleEpoch
-from ledger.roots import ThreadApi, resolve_roots
+from ledger.thread_roots import ThreadApi, resolve_roots
+from ledger.values import Arrival, CallerKey, LedgerState
 from telemetry.metrics import JOBS, LOST_EVENT_DELAY, LOST_EVENTS, RECONCILES
 from workers.callers import Callers
 from workers.queue import TryLater

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from fmsg.http import HostHttp
 from ledger.port import Store
 from workers.callers import Callers
-from workers.chores import ChoreHands
 from workers.queue import Job, MemoryQueue, Queue, count_failures_from_zero
 from workers.reconcile import Reconciler
 from workers.retention import Retention
 from workers.settings import WorkerSettings
+from workers.tasks import ChoreHands
 
 if TYPE_CHECKING:
     from workers.arq_queue import ArqQueue
@@ -33,7 +33,7 @@ async def run_worker(
     """Run jobs until ``stop`` is set, then finish those that run; with ``queue_url`` None, in this process alone.
 
     The store and the host's HTTP session are the caller's to open and close. Raises `QueueNeedsOneNode` and
-    `ledger.topology.BadRedisUrl` for a queue that cannot be; a Redis that is away is waited for.
+    `ledger.redis.topology.BadRedisUrl` for a queue that cannot be; a Redis that is away is waited for.
     """
     rng = rng or random.Random()
     queue = make_queue(settings, clock=clock, rng=rng)

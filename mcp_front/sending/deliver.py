@@ -31,12 +31,12 @@ from fmsg.errors import (
     NotFound,
 )
 from fmsg.message import AttachmentInfo, Draft, Message
-from ledger.arrival import CallerKey
-from ledger.patience import BEST_EFFORT_S, patient_for
+from ledger.deadlines import BEST_EFFORT_S, patient_for
 from ledger.port import Chore, Chores, LedgerError
+from ledger.values import CallerKey
 from mcp_front.failures import ToolFailure
 from mcp_front.sending.outgoing import Outgoing
-from mcp_front.unbroken import unbroken
+from mcp_front.shield import unbroken
 
 if TYPE_CHECKING:
     from fmsg.webapi import WebApi

@@ -26,13 +26,13 @@ from typing import Any
 import msgspec
 
 from fmsg.errors import BadInput
-from ledger.arrival import CallerKey
-from ledger.patience import BEST_EFFORT_S, patient_for
+from ledger.deadlines import BEST_EFFORT_S, patient_for
 from ledger.port import Documents, LedgerError, Versioned
 from ledger.unreadable import tell_unreadable
+from ledger.values import CallerKey
 from mcp_front.failures import ToolFailure
 from mcp_front.sending.deliver import Delivered, Post, Steps
-from mcp_front.unbroken import unbroken
+from mcp_front.shield import unbroken
 
 log = logging.getLogger(__name__)
 

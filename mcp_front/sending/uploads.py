@@ -17,7 +17,7 @@ from fmsg.errors import BadInput
 from fmsg.redact import redact
 from fmsg.transfer import check_filename, file_form
 from mcp_front.files import open_file
-from mcp_front.unbroken import unbroken
+from mcp_front.shield import unbroken
 
 CHUNK_BYTES = 256 * 1024
 """Read from a file at a time: few enough hops between threads, little enough memory."""

@@ -13,12 +13,12 @@ import msgspec
 
 from fmsg.errors import Forbidden, NotFound
 from fmsg.message import Message
-from ledger.arrival import Arrival
+from ledger.values import Arrival
 from mcp_front.bodies import NO_TEXT, BodyText, body_text
 from mcp_front.caller import Caller
+from mcp_front.gather import together
 from mcp_front.lineage import Lineage, lineage
 from mcp_front.render import Fields, message_item
-from mcp_front.together import together
 from mcp_front.topics import TOPICS
 
 BODY_BYTES = 32_768

@@ -14,6 +14,7 @@ from mcp_front import schemas
 from mcp_front.bodies import NO_TEXT, BodyText, body_text
 from mcp_front.failures import failure_of
 from mcp_front.framing import STATEMENT, Report, visible
+from mcp_front.gather import together
 from mcp_front.lineage import Lineage, lineage, to_message
 from mcp_front.render import (
     Fields,
@@ -28,7 +29,6 @@ from mcp_front.render import (
     shown_size,
     shown_type,
 )
-from mcp_front.together import together
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.tool import Tool, ToolResult, define
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from fmsg.errors import BadInput
 from fmsg.transfer import Download
 from mcp_front.files import Parent, parent_of, reason
-from mcp_front.unbroken import unbroken
+from mcp_front.shield import unbroken
 
 DOWNLOAD_VARIABLE = "FMSG_MCP_DOWNLOAD_DIR"
 """The setting that confines saved files."""

@@ -8,14 +8,14 @@ import logging
 import msgspec
 
 from fmsg.errors import FmsgError
-from ledger.arrival import Arrival
-from ledger.patience import BEST_EFFORT_S, patient_for
+from ledger.deadlines import BEST_EFFORT_S, patient_for
 from ledger.port import LedgerError
+from ledger.values import Arrival
+from mcp_front.waiting.backlog import Moved, WaitApi
+from mcp_front.waiting.cursor import Pursuit
 from mcp_front.waiting.decide import SHOWN, Return
-from mcp_front.waiting.footing import Stand
-from mcp_front.waiting.keeper import Keeper
-from mcp_front.waiting.past import Moved, WaitApi
-from mcp_front.waiting.pursuit import Pursuit
+from mcp_front.waiting.policy import Keeper
+from mcp_front.waiting.step_context import Stand
 
 log = logging.getLogger(__name__)
 

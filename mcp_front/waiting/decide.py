@@ -25,7 +25,7 @@ from typing import Literal
 import msgspec
 
 from fmsg.address import fold
-from ledger.arrival import Arrival
+from ledger.values import Arrival
 from mcp_front.waiting.request import Reason
 
 MAX_BATCH = 100

@@ -6,10 +6,10 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from ledger.arrival import CallerKey
 from ledger.memory_store import MemoryStore
 from ledger.port import LedgerUnavailable, Store
-from mcp_front.waiting.desk import Desks
+from ledger.values import CallerKey
+from mcp_front.waiting.caller_state import Desks
 from mcp_front.waiting.request import WaitSettings
 from mcp_front.waiting.unrecorded import Unrecorded
 

@@ -16,11 +16,12 @@ import msgspec
 from fmsg.address import same_address
 from fmsg.errors import Forbidden, NotFound
 from fmsg.message import Message
-from ledger.arrival import Arrival, CallerKey, LedgerState, Place
 from ledger.catch_up import CaughtUp, catch_up, is_news, seen_from
 from ledger.port import Documents, Ledger, NoLedger
+from ledger.values import Arrival, CallerKey, LedgerState, Place
+from mcp_front.waiting.backlog import Moved, Origin, Past, WaitApi, nothing_past, read_past
 from mcp_front.waiting.errors import UnknownPosition
-from mcp_front.waiting.past import Moved, Origin, Past, WaitApi, nothing_past, read_past
+from mcp_front.waiting.list_positions import Step, load_step
 from mcp_front.waiting.precedence import (
     MARKS_S,
     arrived_after,
@@ -31,8 +32,7 @@ from mcp_front.waiting.precedence import (
     younger,
 )
 from mcp_front.waiting.recent import Recent
-from mcp_front.waiting.unrest import LOOK_BACK_S, Unrest
-from mcp_front.waiting.walks import Step, load_step
+from mcp_front.waiting.resets import LOOK_BACK_S, Unrest
 
 CHUNK = 200
 """Entries read at once when looking back."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from ledger.arrival import Arrival, LedgerState
-from mcp_front.waiting.unrest import LOOK_BACK_S, Unrest
+from ledger.values import Arrival, LedgerState
+from mcp_front.waiting.resets import LOOK_BACK_S, Unrest
 
 SKEW_S = 120.0
 """An entry recorded so long before a message was sent arrived before it, whatever the clocks say."""

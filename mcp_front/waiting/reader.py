@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from ledger.arrival import Arrival, CallerKey, LedgerState, Slice
 from ledger.port import Ledger
+from ledger.values import Arrival, CallerKey, LedgerState, Slice
+from mcp_front.waiting.backlog import Moved, Past
 from mcp_front.waiting.decide import Progress, thread_of
-from mcp_front.waiting.past import Moved, Past
 from mcp_front.waiting.positions import Position, Start
 
 CHUNK = 250

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 
-from ledger.arrival import Slice
+from ledger.values import Slice
 
 KEPT = 128
 """Ids kept per caller and ledger, 1 kB: the arrivals of some minutes. What is older comes again, marked."""

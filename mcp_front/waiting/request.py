@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from ledger.arrival import Arrival
+from ledger.values import Arrival
 
 Reason = Literal["own", "reaction", "no_reply", "from_mismatch", "other_thread"]
 """Why an arrival was passed over."""

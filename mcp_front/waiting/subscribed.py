@@ -7,12 +7,12 @@ from collections.abc import Callable
 import msgspec
 
 from fmsg.reference import format_reference
+from mcp_front.waiting.cursor import Pursuit
 from mcp_front.waiting.decide import Filters, Return
-from mcp_front.waiting.footing import Stand
-from mcp_front.waiting.keeper import find_now
-from mcp_front.waiting.kept import Kept
+from mcp_front.waiting.policy import find_now
 from mcp_front.waiting.positions import Position, Start
-from mcp_front.waiting.pursuit import Pursuit
+from mcp_front.waiting.step_context import Stand
+from mcp_front.waiting.subscription_record import Kept
 from mcp_front.waiting.subscriptions import (
     Delivery,
     Subscription,
@@ -25,7 +25,7 @@ from mcp_front.waiting.subscriptions import (
 
 
 class SubscriptionKeeper:
-    """See `mcp_front.waiting.keeper.Keeper`."""
+    """See `mcp_front.waiting.policy.Keeper`."""
 
     reads_marks = False
 

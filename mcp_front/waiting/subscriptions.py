@@ -21,7 +21,7 @@ from typing import Literal
 import msgspec
 
 from fmsg.reference import format_reference
-from ledger.arrival import Arrival
+from ledger.values import Arrival
 from mcp_front.waiting.errors import SubscriptionRefused
 from mcp_front.waiting.positions import Position
 

@@ -12,8 +12,8 @@ import logging
 from collections import OrderedDict
 from typing import Protocol
 
-from ledger.arrival import CallerKey, Head
 from ledger.port import LedgerError, Store
+from ledger.values import CallerKey, Head
 
 log = logging.getLogger(__name__)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fmsg.errors import FmsgError, Forbidden, HostRefused, HostUnreachable, NotFound
 from fmsg.message import Message
-from ledger.arrival import Arrival, CallerKey, Seen
 from ledger.port import Ledger, NoLedger
-from ledger.roots import resolve_roots
+from ledger.thread_roots import resolve_roots
+from ledger.values import Arrival, CallerKey, Seen
+from mcp_front.waiting.backlog import WaitApi
 from mcp_front.waiting.decide import thread_of
 from mcp_front.waiting.errors import UnknownThread
-from mcp_front.waiting.past import WaitApi
 from mcp_front.waiting.positions import END
 from mcp_front.waiting.trouble import PASSING
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from ledger.arrival import CallerKey
+from ledger.values import CallerKey
 
 MAX_POSITIONS = 20_000
 """Positions kept, those of the agents that called last; 300 bytes each and more with what was returned."""

@@ -12,15 +12,15 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from ledger.arrival import CallerKey
 from ledger.port import LedgerError, Store
+from ledger.values import CallerKey
 from mcp_front.caller import Caller
+from mcp_front.waiting.call import Held
 from mcp_front.waiting.grounds import Grounds
-from mcp_front.waiting.held import Held
-from mcp_front.waiting.keeper import Keeper, PlainKeeper
-from mcp_front.waiting.kept import Kept, Summary, delete_subscription, list_subscriptions
+from mcp_front.waiting.policy import Keeper, PlainKeeper
 from mcp_front.waiting.request import Fit, WaitOutcome, WaitRequest, WaitSettings
 from mcp_front.waiting.subscribed import SubscriptionKeeper
+from mcp_front.waiting.subscription_record import Kept, Summary, delete_subscription, list_subscriptions
 from mcp_front.waiting.sweep import Sweep
 from telemetry.metrics import BATCH_SIZE, WAITS, WAITS_HELD
 

@@ -7,12 +7,12 @@ import random
 from collections import Counter
 
 from fmsg.errors import FmsgError
-from ledger.arrival import Arrival
 from ledger.port import LedgerError
-from mcp_front.waiting.answers import STORE_AWAY
+from ledger.values import Arrival
 from mcp_front.waiting.decide import CUT_BY_TIME
 from mcp_front.waiting.errors import WaitError
 from mcp_front.waiting.request import WaitOutcome, WaitRequest
+from mcp_front.waiting.results import STORE_AWAY
 from tests.chaos.model_case import BUSY_S, Case, Consumer
 from tests.chaos.model_world import ADDRESSES, ModelWorld
 from tests.mcp_front.waiting.virtual import run

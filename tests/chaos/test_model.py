@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ledger.arrival import Arrival
+from ledger.values import Arrival
 from mcp_front.waiting import decide
 from tests.chaos.model import KEPT, failure_of, main, shrink
 from tests.chaos.model_case import Case, Consumer, Op, make_case

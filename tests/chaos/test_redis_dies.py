@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ledger.arrival import Arrival, Baseline, CallerKey, LedgerState, Seen
 from ledger.embedded import EmbeddedRedis, find_servers
 from ledger.port import LedgerUnavailable, NoLedger
-from ledger.topology import connect
+from ledger.redis.topology import connect
+from ledger.values import Arrival, Baseline, CallerKey, LedgerState, Seen
 from tests.contract.backends import RedisBackend, redis_backend
 
 pytestmark = pytest.mark.processes

@@ -8,14 +8,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
-from ledger.arrival import CallerKey
-from ledger.doorbell import RedisDoorbell
 from ledger.limits import LedgerLimits
 from ledger.memory import MemoryDoorbell, MemoryLedger
 from ledger.port import Doorbell, Ledger
-from ledger.redis import RedisLedger
-from ledger.scripts import Scripts
-from ledger.topology import Topology
+from ledger.redis.ledger import RedisLedger
+from ledger.redis.notifications import RedisDoorbell
+from ledger.redis.scripts import Scripts
+from ledger.redis.topology import Topology
+from ledger.values import CallerKey
 
 
 class Backend(Protocol):

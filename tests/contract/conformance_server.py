@@ -15,8 +15,8 @@ from typing import Any
 import mcp_types as types
 import uvloop
 
-import mcp_front.http
-import mcp_front.serve
+import mcp_front.http.app
+import mcp_front.http.serve
 from fmsg.http import HostHttp
 from ledger.store import MemoryStore
 from mcp_front.server import Ctx, build_server
@@ -55,7 +55,7 @@ async def main() -> None:
     """Serve until standard input ends."""
     host = SandboxHost("a.test")
     open_to_everybody(host.control.create_key(ADDRESS))
-    setattr(mcp_front.serve, "build_server", with_fixtures(build_server))  # noqa: B010 - as above
+    setattr(mcp_front.http.serve, "build_server", with_fixtures(build_server))  # noqa: B010 - as above
     stop = asyncio.Event()
     async with (
         serve(host) as api_url,
@@ -65,7 +65,7 @@ async def main() -> None:
     ):
         settings = FrontSettings(api_url=api_url, http=HttpSettings(port=0, drain_s=2.0))
         tasks.create_task(
-            mcp_front.serve.serve_http(
+            mcp_front.http.serve.serve_http(
                 settings,
                 store,
                 http,

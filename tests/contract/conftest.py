@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ledger.limits import LedgerLimits
-from ledger.topology import connect
+from ledger.redis.topology import connect
 from tests.conftest import RedisServers, flush
 from tests.contract.backends import Backend, MemoryBackend, redis_backend
 from tests.fake_redis import FakeTopology

@@ -13,7 +13,7 @@ import uvloop
 
 from fmsg.http import HostHttp
 from ledger.store import MemoryStore
-from mcp_front.serve import serve_http
+from mcp_front.http.serve import serve_http
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import pytest
 
 from fmsg.reference import MAX_ID
-from ledger.arrival import Baseline, CallerKey, LedgerState, Seen
 from ledger.port import NoLedger, StaleEpoch
+from ledger.values import Baseline, CallerKey, LedgerState, Seen
 from tests.contract.backends import Backend
 from tests.contract.conftest import MAX_ENTRIES
 

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from fmsg.reference import MAX_ID
-from ledger.arrival import Arrival, Baseline, CallerKey, Latecomer, OutOfOrder, Seen
 from ledger.limits import MAX_LATECOMERS
 from ledger.port import NoLedger
+from ledger.values import Arrival, Baseline, CallerKey, Latecomer, OutOfOrder, Seen
 from tests.contract.backends import Backend
 from tests.contract.conftest import MAX_ENTRIES
 

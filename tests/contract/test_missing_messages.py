@@ -12,9 +12,9 @@ import pytest
 
 from fmsg.errors import HostUnreachable
 from fmsg.message import Page
-from ledger.arrival import CallerKey, Seen
 from ledger.catch_up import CHUNK, CaughtUp, catch_up, seen_from
 from ledger.port import LedgerUnavailable
+from ledger.values import CallerKey, Seen
 from tests.contract.backends import Backend
 from tests.ledger.fake_host import ME, FakeHost
 

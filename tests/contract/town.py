@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from fmsg.http import HostHttp
 from ledger.store import MemoryStore
-from mcp_front.serve import serve_http
+from mcp_front.http.serve import serve_http
 from mcp_front.settings import FrontSettings, HttpSettings
 from sandbox.control import Control
 from sandbox.host import SandboxHost, serve

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import time
 
-from daemon.feed import State
-from daemon.feed_context import FeedContext, Spawn
-from ledger.arrival import CallerKey
+from daemon.feed.context import FeedContext, Spawn
+from daemon.feed.machine import State
+from ledger.values import CallerKey
 from tests.daemon.world import World, quick
 
 
@@ -30,9 +30,9 @@ class Parts:
         )
 
     def changed(self, caller: CallerKey, state: State) -> None:
-        """See `daemon.feed_context.Watcher`."""
+        """See `daemon.feed.context.Watcher`."""
         self.states.append(state)
 
     def lost(self) -> None:
-        """See `daemon.feed_context.Watcher`."""
+        """See `daemon.feed.context.Watcher`."""
         self.losses += 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from daemon.feed import State
-from ledger.oversight import Order
+from daemon.feed.machine import State
+from ledger.operators import Order
 from tests.daemon.world import World, metric
 
 

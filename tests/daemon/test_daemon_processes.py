@@ -11,7 +11,7 @@ from ledger.embedded import EmbeddedRedis
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from tests.daemon.process import Child, child
-from tests.daemon.test_placing import agents
+from tests.daemon.test_placement import agents
 from tests.daemon.world import LIMITS, Agent, World, world_of
 
 pytestmark = pytest.mark.processes

@@ -14,7 +14,7 @@ from ledger.port import LedgerUnavailable, Member
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from tests.conftest import flush
-from tests.daemon.test_placing import agents, until_placed
+from tests.daemon.test_placement import agents, until_placed
 from tests.daemon.world import LIMITS, Agent, World, world_of
 
 

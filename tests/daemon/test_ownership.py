@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.ownership import HEADROOM, assign, capacity, score
-from ledger.arrival import CallerKey
+from ledger.values import CallerKey
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 memberships = st.sets(names, min_size=1, max_size=12)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ledger.scripts import Scripts
-from ledger.topology import Topology, connect
+from ledger.redis.scripts import Scripts
+from ledger.redis.topology import Topology, connect
 from tests.conftest import RedisServers, flush
 from tests.fake_redis import FakeTopology
 

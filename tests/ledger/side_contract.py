@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from ledger.arrival import CallerKey
 from ledger.port import Activations, Chore, Chores, Documents, FeedReport, Fleet, Member
+from ledger.values import CallerKey
 
 ANN = CallerKey("a" * 32)
 BEN = CallerKey("b" * 32)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.arrival import Baseline, Seen
 from ledger.book import Book
+from ledger.values import Baseline, Seen
 
 MAX_ENTRIES = 4
 BEGAN_S = 1_000_000.0

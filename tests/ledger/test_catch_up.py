@@ -7,9 +7,9 @@ import pytest
 
 from fmsg.errors import HostUnreachable
 from fmsg.message import Message, Page
-from ledger.arrival import Appended, Arrival, Baseline, CallerKey, Compared, LedgerState, Seen, Source
 from ledger.catch_up import CHUNK, FIRST_PAGE, CaughtUp, baseline_of, catch_up, ensure_begun, is_news, seen_from
 from ledger.memory import MemoryLedger
+from ledger.values import Appended, Arrival, Baseline, CallerKey, Compared, LedgerState, Seen, Source
 from tests.ledger.fake_host import ANN, ME, FakeHost
 
 CALLER = CallerKey("c" * 32)

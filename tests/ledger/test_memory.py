@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.arrival import Baseline, CallerKey, Seen
 from ledger.limits import LedgerLimits
 from ledger.memory import MemoryDoorbell, MemoryLedger
 from ledger.port import NoLedger
+from ledger.values import Baseline, CallerKey, Seen
 
 ALICE = CallerKey("a" * 32)
 DAY_S = 86_400.0

@@ -5,9 +5,9 @@ import time
 import msgspec
 import pytest
 
-from ledger.arrival import CallerKey
 from ledger.memory_side import MemoryActivations, MemoryChores, MemoryDocuments, MemoryFleet
 from ledger.port import Chore
+from ledger.values import CallerKey
 from tests.ledger.side_contract import (
     ANN,
     BEN,

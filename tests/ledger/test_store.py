@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from ledger.arrival import Baseline, CallerKey, Seen
 from ledger.embedded import free_port
 from ledger.port import Chore, LedgerUnavailable, Member, Store
+from ledger.redis.topology import BadRedisUrl
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
-from ledger.topology import BadRedisUrl
+from ledger.values import Baseline, CallerKey, Seen
 from tests.fake_redis import FakeTopology
 
 ALICE = CallerKey("a" * 32)

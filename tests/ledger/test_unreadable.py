@@ -11,12 +11,12 @@ import pytest
 from prometheus_client import REGISTRY
 
 from fmsg.tokens import AccessToken
-from ledger.arrival import CallerKey
-from ledger.oversight import Process
+from ledger.operators import Process
 from ledger.port import Chore, FeedReport, Member
-from ledger.redis_documents import DAMAGED
-from ledger.shards import shard_of
+from ledger.redis.documents import DAMAGED
+from ledger.redis.shards import shard_of
 from ledger.store import RedisStore
+from ledger.values import CallerKey
 
 ANN = CallerKey("a" * 32)
 RUBBISH = b"\xc1\xff rubbish with a secret in it"

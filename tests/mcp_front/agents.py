@@ -18,9 +18,9 @@ from fmsg.directory import Directory
 from fmsg.http import HostHttp
 from fmsg.tokens import AccessToken, KeyTokens
 from fmsg.webapi import WebApi
-from ledger.arrival import CallerKey, caller_key
 from ledger.port import Store
 from ledger.store import MemoryStore
+from ledger.values import CallerKey, caller_key
 from mcp_front.framing import STATEMENT
 from mcp_front.schemas import Schema
 from mcp_front.settings import FrontSettings

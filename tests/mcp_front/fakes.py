@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 from fmsg.http import HostHttp
 from ledger.store import MemoryStore
-from mcp_front.serve import serve_http
+from mcp_front.http.serve import serve_http
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings
 from mcp_front.toolbox import Profile
 from mcp_front.tools.context import ToolContext

@@ -13,7 +13,7 @@ import pytest
 from fmsg.errors import HostFailed, HostUnreachable, Unauthorized
 from fmsg.http import HostHttp
 from fmsg.tokens import AccessToken
-from ledger.arrival import caller_key
+from ledger.values import caller_key
 from mcp_front.callers import Callers, Parking
 from mcp_front.settings import FrontSettings
 from sandbox.host import SandboxHost, serve

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ledger.arrival import CallerKey
+from ledger.values import CallerKey
 from mcp_front.holding import Holding, TooManyWaits
 from mcp_front.settings import Budgets
 

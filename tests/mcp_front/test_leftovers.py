@@ -13,11 +13,11 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from fmsg.http import HostHttp
-from ledger.arrival import CallerKey
+from ledger.values import CallerKey
 from mcp_front.callers import Callers, KeyCaller
-from mcp_front.connection import Connection
+from mcp_front.http.connection import Connection
 from mcp_front.settings import Budgets, FrontSettings
-from mcp_front.wheel import Wheel
+from mcp_front.timer_wheel import Wheel
 
 
 def count(kind: type) -> int:

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
-from ledger.arrival import CallerKey, LedgerState, Seen, caller_key
 from ledger.port import FeedReport, Member
+from ledger.values import CallerKey, LedgerState, Seen, caller_key
 from mcp_front import listen
 from mcp_front.settings import Budgets
 from tests.mcp_front.agents import until

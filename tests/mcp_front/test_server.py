@@ -14,7 +14,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from fmsg.errors import Forbidden, HostUnreachable, NotFound
-from ledger.arrival import CallerKey
+from ledger.values import CallerKey
 from mcp_front.holding import Holding
 from mcp_front.server import Ctx, NotConfigured, build_server
 from mcp_front.settings import Budgets

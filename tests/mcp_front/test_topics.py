@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledger.arrival import CallerKey
+from ledger.values import CallerKey
 from mcp_front.topics import Topics
 
 

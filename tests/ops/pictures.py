@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from ledger.facts import ServerFacts
-from ledger.oversight import Process
-from ops.status_picture import Callers, Daemon, Picture, Queue
+from ledger.operators import Process
+from ledger.redis.facts import ServerFacts
+from ops.status.picture import Callers, Daemon, Picture, Queue
 
 NOW_S = 1_790_000_000.0
 SERVER = ServerFacts(

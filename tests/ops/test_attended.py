@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 
 from ledger.embedded import EmbeddedRedis, free_port
-from ledger.oversight import Process
+from ledger.operators import Process
 from ledger.port import LedgerUnavailable
-from ledger.redis_side import RedisProcesses
+from ledger.redis.side import RedisProcesses
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
 from ops.attended import ASK_AGAIN_S, Readiness, attended

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from daemon.feed import State
+from daemon.feed.machine import State
 from telemetry import metrics
 from tests.ops.deploy_files import DEPLOY, ROOT, TARGET_LABELS, check_expression, exported, load_yaml, run, tool
 

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from mcp_front.http import EXCLUDE_STORE
+from mcp_front.http.app import EXCLUDE_STORE
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings
 from tests.ops.deploy_files import DEPLOY, run, tool
 

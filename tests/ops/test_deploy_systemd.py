@@ -12,7 +12,7 @@ from daemon.pace import steady_per_s
 from daemon.settings import DaemonSettings
 from mcp_front.settings import Budgets, HttpSettings
 from ops.cli import parser
-from ops.doctor_local import FEEDS, SPARE_FILES
+from ops.doctor.local import FEEDS, SPARE_FILES
 from ops.settings import load
 from tests.ops.deploy_files import CARRIED, DEPLOY, run, tool
 from workers.settings import WorkerSettings

@@ -77,7 +77,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 @every_page
 def test_every_file_named_exists(page: Path) -> None:
-    """Paths of this project between backticks, such as `tests/ledger/test_redis.py`."""
+    """Paths of this project between backticks, such as `tests/ledger/redis/test_ledger.py`."""
     tops = "|".join(path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith("."))
     for line in INLINE.findall(FENCE.sub("", page.read_text())):
         if re.fullmatch(rf"(?:{tops})/[\w./@-]+", line):

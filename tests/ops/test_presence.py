@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ledger.oversight import Process
+from ledger.operators import Process
 from ledger.port import LedgerUnavailable
 from ledger.store import MemoryStore, RedisStore
 from ops.presence import MEAN_OVER_S, ProcessFacts, presence

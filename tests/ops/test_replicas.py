@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 
 from ledger.embedded import EmbeddedRedis, free_port
-from ledger.oversight import Process
+from ledger.operators import Process
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
-from mcp_front.listener import EACH_ITS_OWN
+from mcp_front.http.listener import EACH_ITS_OWN
 from mcp_front.settings import Budgets
 from ops.processes import Child, ChildFailed
 from ops.version import version

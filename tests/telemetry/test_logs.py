@@ -42,7 +42,9 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
 def test_a_line_has_its_action_and_what_came_with_it() -> None:
     """Logs are searched by action, not by sentence."""
     stream = configured("json")
-    logging.getLogger("daemon.run_feed").info("opened", extra={"action": "socket_open", "caller": "c1", "delay_s": 1.5})
+    logging.getLogger("daemon.feed.runner").info(
+        "opened", extra={"action": "socket_open", "caller": "c1", "delay_s": 1.5}
+    )
     (line,) = lines(stream)
     assert line["action"] == "socket_open"
     assert line["caller"] == "c1"

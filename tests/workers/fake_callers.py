@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ledger.arrival import CallerKey
+from ledger.values import CallerKey
 from tests.ledger.fake_host import ME, FakeHost
 from workers.callers import Callers, Standing
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from fmsg.http import HostHttp
-from ledger.arrival import CallerKey
 from ledger.memory_side import MemoryActivations
+from ledger.values import CallerKey
 from workers.callers import MIN_LIFE_S, Callers
 
 ANN = CallerKey("a" * 32)

@@ -4,9 +4,9 @@ import pytest
 from prometheus_client import REGISTRY
 
 from fmsg.errors import FmsgError, Forbidden, HostFailed, HostMisbehaved, HostUnreachable, Throttled, Unauthorized
-from ledger.arrival import CallerKey, Seen
 from ledger.port import FeedReport, LedgerUnavailable, Member
 from ledger.store import MemoryStore
+from ledger.values import CallerKey, Seen
 from tests.ledger.fake_host import ANN as SENDER
 from tests.ledger.fake_host import ME, FakeHost
 from tests.workers.fake_callers import FakeCallers

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from ledger.arrival import CallerKey
 from ledger.memory_side import MemoryActivations, MemoryFleet
 from ledger.port import Member
+from ledger.values import CallerKey
 from workers.retention import Retention
 
 ANN = CallerKey("a" * 32)

@@ -13,10 +13,10 @@ from fmsg.errors import FmsgError, HostUnreachable
 from fmsg.http import Deadlines, HostHttp
 from fmsg.tokens import KeyTokens
 from fmsg.webapi import WebApi
-from ledger.arrival import caller_key
 from ledger.port import Chore, LedgerUnavailable
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
+from ledger.values import caller_key
 from mcp_front.failures import ToolFailure
 from mcp_front.sending.deliver import DRAFT_LIFE_S, LOOK_DELAYS_S, Delivered, Post
 from mcp_front.sending.outgoing import Outgoing, compose

@@ -13,10 +13,10 @@ from fmsg.errors import BadInput, HostRefused
 from fmsg.http import Deadlines, HostHttp
 from fmsg.tokens import KeyTokens
 from fmsg.webapi import WebApi
-from ledger.arrival import caller_key
 from ledger.port import LedgerUnavailable, Store
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
+from ledger.values import caller_key
 from mcp_front.failures import ToolFailure
 from mcp_front.sending.deliver import LOOK_DELAYS_S, Delivered, Post, Steps
 from mcp_front.sending.once import KIND, LEASE_S, Once, Repeated, content_hash, document_name

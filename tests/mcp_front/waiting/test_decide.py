@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.arrival import Arrival
+from ledger.values import Arrival
 from mcp_front.waiting.decide import (
     CUT_BY_TIME,
     ROOT_PATIENCE_S,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledger.arrival import Arrival, Baseline, LedgerState
+from ledger.values import Arrival, Baseline, LedgerState
 from mcp_front.waiting.precedence import LOWEST, out_of_order, reaches_back_to
 
 

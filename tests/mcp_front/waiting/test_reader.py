@@ -6,10 +6,10 @@ import copy
 
 import pytest
 
-from ledger.arrival import Baseline, CallerKey, Seen
 from ledger.memory import MemoryLedger
 from ledger.port import StaleEpoch
-from mcp_front.waiting.past import Moved
+from ledger.values import Baseline, CallerKey, Seen
+from mcp_front.waiting.backlog import Moved
 from mcp_front.waiting.positions import Position, Start
 from mcp_front.waiting.reader import Reader
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledger.arrival import Arrival, Baseline, LedgerState, Slice
+from ledger.values import Arrival, Baseline, LedgerState, Slice
 from mcp_front.waiting.recent import KEPT, Recent
 
 

@@ -8,8 +8,8 @@ from typing import cast
 
 from ledger.limits import LedgerLimits
 from ledger.store import MemoryStore
-from mcp_front.waiting.answers import STORE_AWAY
 from mcp_front.waiting.request import WaitOutcome
+from mcp_front.waiting.results import STORE_AWAY
 from tests.chaos.model_world import FaultyStore
 from tests.mcp_front.waiting.virtual import run, wall_s
 from tests.mcp_front.waiting.world import SOMEBODY, World, ids

@@ -13,9 +13,9 @@ from ledger.port import LedgerUnavailable
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
 from mcp_front.failures import failure_of
-from mcp_front.waiting.answers import SUBSCRIPTION_AWAY
 from mcp_front.waiting.errors import SubscriptionAway
 from mcp_front.waiting.request import Fit
+from mcp_front.waiting.results import SUBSCRIPTION_AWAY
 from tests.fake_redis import FreezingTopology
 from tests.mcp_front.waiting.virtual import run, wall_s
 from tests.mcp_front.waiting.world import World, ids

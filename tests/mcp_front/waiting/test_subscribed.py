@@ -9,7 +9,7 @@ import pytest
 from fmsg.errors import HostUnreachable
 from ledger.port import LedgerUnavailable
 from mcp_front.waiting.errors import SubscriptionRefused
-from mcp_front.waiting.kept import KIND
+from mcp_front.waiting.subscription_record import KIND
 from mcp_front.waiting.subscriptions import LEFT_ALONE_S, MAX_SUBSCRIPTIONS
 from tests.mcp_front.waiting.virtual import run
 from tests.mcp_front.waiting.world import ANN, BEN, World, ids

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.arrival import Arrival
+from ledger.values import Arrival
 from mcp_front.waiting.errors import SubscriptionRefused
 from mcp_front.waiting.positions import Position
 from mcp_front.waiting.subscriptions import (

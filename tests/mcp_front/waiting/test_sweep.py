@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger.arrival import CallerKey, Head
 from ledger.port import LedgerUnavailable
 from ledger.store import MemoryStore
+from ledger.values import CallerKey, Head
 from mcp_front.waiting.request import WaitSettings
 from mcp_front.waiting.sweep import AT_ONCE, Sweep
 from tests.mcp_front.waiting.virtual import run, wall_s

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import pytest
 
 from fmsg.errors import Forbidden, HostFailed, HostUnreachable, Throttled, Unauthorized
-from ledger.arrival import Arrival
 from ledger.limits import LedgerLimits
 from ledger.port import LedgerUnavailable
 from ledger.store import MemoryStore
-from mcp_front.waiting.answers import HOST_AWAY, STORE_AWAY
+from ledger.values import Arrival
 from mcp_front.waiting.request import WaitOutcome
+from mcp_front.waiting.results import HOST_AWAY, STORE_AWAY
 from telemetry.metrics import WAITS_HELD
 from tests.mcp_front.waiting.virtual import run, wall_s
 from tests.mcp_front.waiting.world import ANN, BEN, ME, World, ids

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from ledger.arrival import Baseline, CallerKey, Seen
 from ledger.port import FeedReport, Member
 from ledger.store import RedisStore
+from ledger.values import Baseline, CallerKey, Seen
 from mcp_front.waiting.request import WaitOutcome, WaitRequest
 from mcp_front.waiting.wait import Waiting
 from telemetry.metrics import REDIS_COMMANDS

@@ -13,10 +13,10 @@ from fmsg.errors import FmsgError, Forbidden, NotFound
 from fmsg.message import AddToBatch, Message, Page, Thread, ThreadMessage, available_at_s
 from fmsg.tokens import AccessToken
 from fmsg.webapi import WebApi
-from ledger.arrival import Arrival, CallerKey, caller_key
 from ledger.catch_up import catch_up, ensure_begun, seen_from
 from ledger.port import FeedReport, Member, NoLedger, Store
 from ledger.store import MemoryStore
+from ledger.values import Arrival, CallerKey, caller_key
 from mcp_front.waiting.request import WaitOutcome, WaitRequest, WaitSettings
 from mcp_front.waiting.wait import Waiting
 from tests.mcp_front.waiting.virtual import wall_s

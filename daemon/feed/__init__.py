@@ -1,0 +1,1 @@
+"""One caller's feed: its socket, its comparisons with the host's list, and how arrivals reach the ledger."""

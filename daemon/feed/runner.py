@@ -1,0 +1,400 @@
+"""Carries out what `daemon.feed.machine` decides for one caller: the socket, the comparisons, the timers.
+
+A feed at rest costs one task that reads its socket and one entry in the schedule; whatever else it does it does in
+tasks that end by themselves. All of them belong to the daemon's task group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from daemon.feed.comparer import Comparer
+from daemon.feed.context import FeedContext, count_move
+from daemon.feed.intake import read_push
+from daemon.feed.machine import WITH_SOCKET, Signal, State, after
+from daemon.feed.recorder import Recorder
+from daemon.feed.socket import Listener
+from daemon.feed.tokens import ActivationTokens
+from daemon.schedule import NEVER
+from fmsg.backoff import ASK_MAX_S, STEADY_S, Diagnosis, full_jitter
+from fmsg.errors import CredentialMissing
+from fmsg.events import Event
+from fmsg.webapi import WebApi
+from ledger.catch_up import CaughtUp
+from ledger.port import FeedReport, LedgerError
+from ledger.values import CallerKey, Source
+from telemetry.metrics import RECONNECT_DELAY
+
+log = logging.getLogger(__name__)
+
+
+class FeedRunner:
+    """The feed of one caller. Everything happens on the event loop; no method but `close` takes time."""
+
+    __slots__ = (
+        "_again",
+        "_asks",
+        "_check_at_s",
+        "_compare_first",
+        "_comparer",
+        "_ctx",
+        "_delays",
+        "_list_at_s",
+        "_listener",
+        "_live_since_s",
+        "_looking",
+        "_pages",
+        "_poll_at_s",
+        "_quiet_rounds",
+        "_recorder",
+        "_retry_at_s",
+        "_tokens",
+        "address",
+        "caller",
+        "due_at_s",
+        "error",
+        "needs_credential",
+        "since_s",
+        "state",
+    )
+
+    def __init__(self, ctx: FeedContext, caller: CallerKey, address: str) -> None:
+        self.caller = caller
+        self.address = address
+        self.state = State.IDLE
+        self.since_s = ctx.clock()
+        self.error: str | None = None
+        self.needs_credential = False
+        self.due_at_s = NEVER
+        self._ctx = ctx
+        self._tokens = ActivationTokens(ctx.activations, caller, address, clock=ctx.clock)
+        api = WebApi(ctx.http, self._tokens)
+        self._listener = Listener(ctx, caller, api, self)
+        self._recorder = Recorder(ctx, caller, api, self)
+        self._comparer = Comparer(ctx, caller, address, api, self)
+        self._delays: Iterator[float] | None = None
+        self._retry_at_s = self._list_at_s = self._check_at_s = self._poll_at_s = self._live_since_s = NEVER
+        self._asks = 0
+        self._quiet_rounds = 0
+        self._pages = 1
+        self._again = self._compare_first = False
+        self._looking: asyncio.Task[None] | None = None
+
+    def report(self, daemon: str) -> FeedReport:
+        """What there is to say of the feed now."""
+        return FeedReport(
+            state=self.state.value,
+            daemon=daemon,
+            since_s=self.since_s,
+            error=self.error,
+            needs_credential=self.needs_credential,
+        )
+
+    def start(self, *, gap: bool) -> None:
+        """Begin. ``gap`` says that nobody listened until now: then the list is compared further down."""
+        self._pages = self._ctx.settings.reconnect_pages if gap else 1
+        self._move(Signal.WAKE)
+        self._connect()
+
+    def poke(self) -> None:
+        """A request came and may have left a new token."""
+        if (self.needs_credential or self.state is State.STOPPED) and self._looking is None:
+            self._looking = self._ctx.spawn(self._look_for_token())
+
+    def reconcile_within(self, delay_s: float) -> None:
+        """Compare the list with the ledger in so many seconds, if not sooner anyway."""
+        if self.state is State.LIVE and not self.needs_credential:
+            self._list_at_s = min(self._list_at_s, self._now() + delay_s)
+            self._arm()
+
+    def store_came_back(self, within_s: float) -> None:
+        """The store was away, for all feeds; compare in so many seconds, or before the next message is recorded.
+
+        Fronts found messages without it and handed out positions: what comes after those must not be recorded first.
+        """
+        self._compare_first = True
+        if self.state is State.LIVE:
+            self._comparer.cancel()
+            self.reconcile_within(within_s)
+
+    async def close(self) -> None:
+        """Give up the socket and end everything under way."""
+        if self.state is not State.IDLE:
+            self._move(Signal.REST)
+        self._ctx.schedule.at(self, NEVER)
+        ending = [self._listener.cancel(), self._comparer.cancel(), self._looking]
+        if self._looking is not None:
+            self._looking.cancel()
+        await self._recorder.close()
+        tasks = [task for task in ending if task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def due(self, now_s: float) -> None:
+        """Do what the schedule has for this feed."""
+        if now_s >= self._retry_at_s:
+            self._retry_at_s = NEVER
+            self._retry()
+        if now_s >= self._list_at_s:
+            self._list_at_s = NEVER
+            if self.state is State.LIVE:
+                # What a deaf listener lost may lie deeper than the first page: a draft sent late keeps its old id.
+                deep = self._ctx.pace.alarmed(now_s)
+                self._comparer.start("reconcile", pages=self._ctx.settings.reconnect_pages if deep else 1)
+            elif self.state is State.BACKING_OFF:
+                self._comparer.start("poll")
+        if now_s >= self._check_at_s:
+            self._check_at_s = NEVER
+            if self._comparer.count_losses():
+                self._check_at_s = now_s + self._ctx.settings.lost_grace_s
+            if not self.needs_credential:
+                self._recorder.find_roots()
+        self._arm()
+
+    def opened(self) -> None:
+        """See `daemon.feed.socket.Owner`."""
+        self._set_needs_credential(False)
+        self._move(Signal.OPENED)
+        self._backfill()
+
+    def take(self, event: Event) -> None:
+        """See `daemon.feed.socket.Owner`."""
+        self._comparer.pushed(event.message.id)
+        pushed = read_push(event, self.address)
+        if pushed is None:
+            return
+        if self._quiet_rounds:
+            self._quiet_rounds = 0
+            self.reconcile_within(self._interval_s())
+        self._recorder.keep(pushed)
+        if self.state is State.LIVE and self._compare_first:
+            self.fell_behind()
+        elif self.state is State.LIVE:
+            self._recorder.write()
+
+    def closed(self, reason: str) -> None:
+        """See `daemon.feed.socket.Owner`."""
+        self._comparer.cancel()
+        self._comparer.socket_closed()
+        if self._now() - self._live_since_s >= STEADY_S:
+            self._delays = None
+        self._live_since_s = NEVER
+        self._pages = self._ctx.settings.reconnect_pages
+        self._move(Signal.CLOSED, error=reason or "the socket closed")
+        self._back_off()
+
+    def connect_failed(self, diagnosis: Diagnosis) -> None:
+        """See `daemon.feed.socket.Owner`."""
+        if diagnosis.remedy == "stop":
+            self._stop(diagnosis)
+        elif diagnosis.remedy == "credential":
+            self._move(Signal.UNAUTHORIZED, error=diagnosis.reason)
+            self._set_needs_credential(True)
+            self._ask_later()
+        else:
+            self._move(Signal.FAILED, error=diagnosis.reason)
+            self._back_off(diagnosis)
+
+    def check_within(self, delay_s: float) -> None:
+        """See `daemon.feed.recorder.Owner`."""
+        self._check_at_s = min(self._check_at_s, self._now() + delay_s)
+        self._arm()
+
+    def fell_behind(self) -> None:
+        """See `daemon.feed.recorder.Owner`."""
+        if self.state is State.BACKFILLING:
+            self._again = True
+        elif self.state in WITH_SOCKET and self._move(Signal.BEHIND) is State.BACKFILLING:
+            self._backfill()
+
+    def write_failed(self, diagnosis: Diagnosis) -> None:
+        """See `daemon.feed.recorder.Owner`."""
+        if self.state in {State.LIVE, State.BACKFILLING}:
+            self._stall(Signal.FAILED, diagnosis)
+
+    def compared(self, result: CaughtUp, source: Source) -> None:
+        """See `daemon.feed.comparer.Owner`."""
+        self._set_needs_credential(False)
+        self._compare_first = False
+        self._recorder.add_rootless([seen for seen in result.found_late if not seen.root])
+        self._recorder.find_roots()
+        if self.state is State.BACKFILLING:
+            if self._again:
+                self._backfill()
+                return
+            self._pages = 1
+            self._live_since_s = self._now()
+            self._poll_at_s = NEVER
+            self._move(Signal.CAUGHT_UP)
+            self._recorder.write()
+            self._list_at_s = self._now() + min(self._ctx.settings.reconcile_reconnected_s, self._interval_s())
+        elif self.state is State.LIVE:
+            if self.error is not None:
+                self.error = None
+                self._ctx.watcher.changed(self.caller, self.state)
+            if self._comparer.reconciled(result, waiting=self._recorder):
+                self.check_within(self._ctx.settings.lost_grace_s)
+            if result.began:
+                # The store was emptied, and with it what it knew of this feed.
+                self._ctx.watcher.changed(self.caller, self.state)
+            self._quiet_rounds = 0 if result.new else self._quiet_rounds + 1
+            self._list_at_s = self._now() + self._interval_s()
+        elif self.state is State.BACKING_OFF:
+            self._recorder.write()
+            self._poll_later()
+        self._arm()
+
+    def far_behind(self) -> None:
+        """See `daemon.feed.comparer.Owner`. Whoever trusts a live feed would miss what is still to be found."""
+        if self.state is State.LIVE:
+            self._move(Signal.BEHIND)
+
+    def compare_failed(self, diagnosis: Diagnosis, source: Source, *, store_failed: bool) -> None:
+        """See `daemon.feed.comparer.Owner`."""
+        if diagnosis.remedy == "stop":
+            self._stop(diagnosis)
+        elif diagnosis.remedy == "credential":
+            self._set_needs_credential(True)
+            if self.state is State.BACKFILLING:
+                self._stall(Signal.UNAUTHORIZED, diagnosis)
+            else:
+                self._move(Signal.UNAUTHORIZED, error=diagnosis.reason)
+                self._list_at_s = NEVER
+            self._ask_later()
+        elif self.state is State.BACKFILLING or (self.state is State.LIVE and store_failed):
+            self._stall(Signal.FAILED, diagnosis)
+        elif self.state is State.BACKING_OFF:
+            self._poll_later(diagnosis)
+        else:
+            self._list_at_s = self._now() + self._delay_s(diagnosis)
+            self._arm()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _arm(self) -> None:
+        if self.state is not State.IDLE:
+            self._ctx.schedule.at(self, min(self._retry_at_s, self._list_at_s, self._check_at_s))
+
+    def _move(self, signal: Signal, *, error: str | None = None) -> State:
+        before = self.state
+        self.state = after(before, signal)
+        if error is not None:
+            self.error = error
+        elif self.state is State.LIVE:
+            self.error = None
+        if self.state is before:
+            return before
+        self.since_s = self._ctx.clock()
+        count_move(before, self.state)
+        self._ctx.watcher.changed(self.caller, self.state)
+        return self.state
+
+    def _set_needs_credential(self, needed: bool) -> None:
+        if not needed:
+            self._asks = 0
+        if needed is not self.needs_credential:
+            self.needs_credential = needed
+            self._ctx.watcher.changed(self.caller, self.state)
+
+    def _interval_s(self) -> float:
+        return self._ctx.pace.interval_s(self._now(), quiet_rounds=self._quiet_rounds, feeds=self._ctx.feeds)
+
+    def _delay_s(self, diagnosis: Diagnosis | None = None) -> float:
+        settings = self._ctx.settings
+        if self._delays is None:
+            self._delays = full_jitter(self._ctx.rng, base_s=settings.backoff_base_s, cap_s=settings.backoff_cap_s)
+        return max(next(self._delays), diagnosis.retry_after_s if diagnosis is not None else 0.0)
+
+    def _retry(self) -> None:
+        if self.state is State.CONNECTING:
+            self._listener.open()
+        elif self.state is State.BACKING_OFF:
+            self._move(Signal.DUE)
+            self._connect()
+        elif self.state is State.STALLED and not self.needs_credential:
+            self._move(Signal.DUE)
+            self._backfill()
+        else:
+            self.poke()
+
+    def _backfill(self) -> None:
+        self._again = False
+        self._comparer.start("backfill", pages=self._pages, fresh=True)
+
+    def _stall(self, signal: Signal, diagnosis: Diagnosis) -> None:
+        self._comparer.cancel()
+        self._list_at_s = NEVER
+        self._move(signal, error=diagnosis.reason)
+        self._retry_at_s = self._now() + self._delay_s(diagnosis)
+        self._arm()
+
+    def _stop(self, diagnosis: Diagnosis) -> None:
+        """The host refuses the caller: no socket and no comparisons, until another token comes."""
+        log.warning("a feed stopped: %s", diagnosis.reason, extra={"action": "feed_stopped", "caller": self.caller})
+        self._move(Signal.REFUSED, error=diagnosis.reason)
+        self._tokens.refuse()
+        self._comparer.cancel()
+        self._listener.cancel()
+        self._list_at_s = self._check_at_s = NEVER
+        self._ask_later()
+
+    def _ask_later(self) -> None:
+        delay_s = min(ASK_MAX_S, self._ctx.settings.ask_s * 2 ** min(self._asks, 16))
+        self._asks += 1
+        self._retry_at_s = self._now() + delay_s * self._ctx.rng.uniform(0.5, 1.0)
+        self._arm()
+
+    async def _look_for_token(self) -> None:
+        try:
+            await self._tokens.token()
+        except (CredentialMissing, LedgerError):
+            self._looking = None
+            self._ask_later()
+            return
+        self._looking = None
+        if self.state is State.STOPPED and self._ctx.clock() - self.since_s < self._ctx.settings.stopped_s:
+            self._ask_later()
+            return
+        self._set_needs_credential(False)
+        if self.state in {State.ASKING, State.STOPPED}:
+            self._retry_at_s = NEVER
+            self._move(Signal.CREDENTIAL)
+            self._connect()
+        elif self.state is State.STALLED:
+            self._retry_at_s = NEVER
+            self._move(Signal.CREDENTIAL)
+            self._backfill()
+        elif self.state is State.LIVE:
+            self._comparer.start("reconcile")
+        self._recorder.find_roots()
+        self._arm()
+
+    def _back_off(self, diagnosis: Diagnosis | None = None) -> None:
+        delay_s = self._delay_s(diagnosis)
+        RECONNECT_DELAY.observe(delay_s)
+        self._retry_at_s = self._now() + delay_s
+        if self._poll_at_s == NEVER:
+            self._poll_later(diagnosis)
+        else:
+            # Attempts to connect in between do not put the poll off.
+            self._list_at_s = self._poll_at_s
+            self._arm()
+
+    def _poll_later(self, diagnosis: Diagnosis | None = None) -> None:
+        delay_s = self._ctx.settings.poll_s * self._ctx.rng.uniform(0.5, 1.0)
+        self._poll_at_s = self._now() + max(delay_s, diagnosis.retry_after_s if diagnosis is not None else 0.0)
+        self._list_at_s = self._poll_at_s
+        self._arm()
+
+    def _connect(self) -> None:
+        self._comparer.cancel()
+        self._list_at_s = NEVER
+        delay_s = self._ctx.connect_rate.reserve(self._now())
+        if delay_s > 0.0:
+            self._retry_at_s = self._now() + delay_s
+            self._arm()
+        else:
+            self._listener.open()

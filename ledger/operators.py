@@ -1,0 +1,67 @@
+"""What operators see of the processes of a deployment, and what they may ask of its daemons.
+
+Both are for people: nothing waits for them, and a message is neither lost nor late because of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from ledger.values import CallerKey
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that runs: ``id`` is unique per start, ``name`` says where it runs.
+
+    ``metrics`` is the host and port of its metrics, None where it offers none. ``facts`` are a few numbers it says of
+    itself, such as the waits it holds; never anything about a caller.
+    """
+
+    id: str
+    role: str
+    name: str
+    version: str
+    since_s: float
+    metrics: str | None = None
+    facts: Mapping[str, float] = {}
+
+
+class Processes(Protocol):
+    """Which processes run. One that has said nothing for `LedgerLimits.presence_ttl_s` is not there any more."""
+
+    async def announce(self, process: Process) -> None:
+        """Say that a process runs, and how it does; again and again. Raises `LedgerUnavailable`."""
+        ...
+
+    async def withdraw(self, process_id: str) -> None:
+        """Say that it has ended. Raises `LedgerUnavailable`."""
+        ...
+
+    async def present(self) -> Sequence[Process]:
+        """Those that run, ordered by role, name and id. Raises `LedgerUnavailable`."""
+        ...
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """Something an operator wants done to a caller's feed, by the daemon that runs it.
+
+    ``reconnect``: close it and begin anew. ``rest``: close it; the next request of the caller wakes it.
+    """
+
+    what: Literal["reconnect", "rest"]
+    caller: CallerKey
+
+
+class Orders(Protocol):
+    """From operators to daemons. May be lost, so whoever gives one looks whether it was carried out."""
+
+    async def give(self, order: Order) -> None:
+        """Tell all daemons; the one that runs the feed acts. Raises `LedgerUnavailable`."""
+        ...
+
+    def listen(self, obey: Callable[[Order], None]) -> Callable[[], None]:
+        """Call ``obey`` (must not block) for each order; returns the function that ends it."""
+        ...

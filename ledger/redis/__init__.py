@@ -1,0 +1,1 @@
+"""Ledgers and what surrounds them in Redis: streams, scripts, topologies, notifications."""

@@ -1,0 +1,116 @@
+"""Documents in Redis: small values of a caller, changed by compare-and-set.
+
+Keys of a caller, all with a TTL::
+
+    {CALLER}:doc:KIND:NAME     hash: the value and its version
+    {CALLER}:docs:KIND         sorted set, name → when it expires
+
+Versions are microseconds of Redis' clock, so a document deleted and made again never has a version it had before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger.port import Versioned
+from ledger.redis.scripts import Key, Scripts, script
+from ledger.redis.topology import Topology
+from ledger.values import CallerKey
+
+DAMAGED = -1
+"""The version of what is no document: no store expects it."""
+
+
+@script(
+    """
+    local held = redis.call('HGET', doc, 'version') or '0'
+    if held ~= expected then return 0 end
+    local time = redis.call('TIME')
+    local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+    local version = string.format('%.0f', math.max(now, tonumber(held) + 1))
+    redis.call('HSET', doc, 'version', version, 'data', data)
+    redis.call('PEXPIRE', doc, ttl_ms)
+    redis.call('ZREMRANGEBYSCORE', docs, '-inf', now / 1000)
+    redis.call('ZADD', docs, now / 1000 + tonumber(ttl_ms), name)
+    redis.call('PEXPIRE', docs, math.max(redis.call('PTTL', docs), tonumber(ttl_ms)))
+    return 1
+    """,
+    # Repeated after a lost answer it would say that somebody else was faster.
+    idempotent=False,
+)
+def _store(*, doc: Key, docs: Key, name: str, expected: str, ttl_ms: int, data: bytes) -> int:
+    """Store if the version is the expected one; 1 if it was."""
+    raise NotImplementedError
+
+
+@script(
+    """
+    redis.call('ZREM', docs, name)
+    return redis.call('DEL', doc)
+    """,
+    idempotent=True,
+)
+def _delete(*, doc: Key, docs: Key, name: str) -> int:
+    """Delete; 1 if there was one."""
+    raise NotImplementedError
+
+
+@script(
+    """
+    local time = redis.call('TIME')
+    redis.call('ZREMRANGEBYSCORE', docs, '-inf', tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000)
+    return redis.call('ZRANGE', docs, 0, -1)
+    """,
+    idempotent=True,
+)
+def _names(*, docs: Key) -> list[bytes]:
+    """The names of the documents that have not expired."""
+    raise NotImplementedError
+
+
+class RedisDocuments:
+    """See `ledger.port.Documents`."""
+
+    def __init__(self, scripts: Scripts, topology: Topology) -> None:
+        self._scripts = scripts
+        self._topology = topology
+
+    async def load(self, caller: CallerKey, kind: str, name: str) -> Versioned:
+        """See `ledger.port.Documents`."""
+        data, version = await self._scripts.command(
+            "HMGET", self._doc(caller, kind, name), "data", "version", idempotent=True
+        )
+        if version is None and data is None:
+            return Versioned(data=b"", version=0)
+        if data is None or version is None or not version.isdigit():
+            # No document is empty: whoever reads it sees that it is damaged. It can be deleted, and not changed.
+            return Versioned(data=b"", version=DAMAGED)
+        return Versioned(data=data, version=int(version))
+
+    async def store(self, caller: CallerKey, kind: str, name: str, data: bytes, *, expected: int, ttl_s: float) -> bool:
+        """See `ledger.port.Documents`."""
+        stored = await _store(
+            self._scripts,
+            doc=self._doc(caller, kind, name),
+            docs=self._docs(caller, kind),
+            name=name,
+            expected=str(expected),
+            ttl_ms=max(1, int(ttl_s * 1000)),
+            data=data,
+        )
+        return bool(stored)
+
+    async def delete(self, caller: CallerKey, kind: str, name: str) -> bool:
+        """See `ledger.port.Documents`."""
+        doc, docs = self._doc(caller, kind, name), self._docs(caller, kind)
+        return bool(await _delete(self._scripts, doc=doc, docs=docs, name=name))
+
+    async def names(self, caller: CallerKey, kind: str) -> Sequence[str]:
+        """See `ledger.port.Documents`."""
+        return tuple(sorted(name.decode() for name in await _names(self._scripts, docs=self._docs(caller, kind))))
+
+    def _doc(self, caller: CallerKey, kind: str, name: str) -> Key:
+        return self._topology.key(caller, f"doc:{kind}:{name}")
+
+    def _docs(self, caller: CallerKey, kind: str) -> Key:
+        return self._topology.key(caller, f"docs:{kind}")

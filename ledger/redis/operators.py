@@ -1,0 +1,144 @@
+"""What operators see and ask for, in Redis.
+
+Keys, all with a TTL; orders are published on the channel ``orders`` and kept nowhere::
+
+    {processes}:index          sorted set, process id → when it counts as gone
+    {processes}:process:ID     the process, with the same TTL
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from ledger.limits import LedgerLimits
+from ledger.memory_operators import MemoryOrders, in_order
+from ledger.operators import Order, Process
+from ledger.redis.scripts import Key, Scripts, script
+from ledger.redis.topology import Topology
+from ledger.unreadable import tell_unreadable
+
+log = logging.getLogger(__name__)
+
+ORDERS = "orders"
+"""The channel on which orders are published."""
+
+_decode_order = msgspec.json.Decoder(Order).decode
+_decode_process = msgspec.json.Decoder(Process).decode
+
+
+@script(
+    """
+    local time = redis.call('TIME')
+    local expires = tonumber(time[1]) + tonumber(time[2]) / 1000000 + tonumber(ttl_ms) / 1000
+    redis.call('SET', process, data, 'PX', ttl_ms)
+    redis.call('ZADD', index, string.format('%.6f', expires), id)
+    redis.call('PEXPIRE', index, ttl_ms)
+    return 1
+    """,
+    idempotent=True,
+)
+def _announce(*, index: Key, process: Key, id: str, data: bytes, ttl_ms: int) -> int:
+    """Say that a process runs."""
+    raise NotImplementedError
+
+
+@script(
+    """
+    redis.call('DEL', process)
+    return redis.call('ZREM', index, id)
+    """,
+    idempotent=True,
+)
+def _withdraw(*, index: Key, process: Key, id: str) -> int:
+    """Say that it has ended."""
+    raise NotImplementedError
+
+
+@script(
+    """
+    local time = redis.call('TIME')
+    redis.call('ZREMRANGEBYSCORE', index, '-inf', tonumber(time[1]) + tonumber(time[2]) / 1000000)
+    return redis.call('ZRANGE', index, 0, -1)
+    """,
+    idempotent=True,
+)
+def _ids(*, index: Key) -> list[bytes]:
+    """The ids of those that run."""
+    raise NotImplementedError
+
+
+class RedisProcesses:
+    """See `ledger.operators.Processes`."""
+
+    def __init__(self, scripts: Scripts, topology: Topology, *, limits: LedgerLimits) -> None:
+        self._scripts = scripts
+        self._topology = topology
+        self._index = topology.shared_key("processes", "index")
+        self._ttl_ms = int(limits.presence_ttl_s * 1000)
+
+    async def announce(self, process: Process) -> None:
+        """See `ledger.operators.Processes`."""
+        await _announce(
+            self._scripts,
+            index=self._index,
+            process=self._key(process.id),
+            id=process.id,
+            data=msgspec.json.encode(process),
+            ttl_ms=self._ttl_ms,
+        )
+
+    async def withdraw(self, process_id: str) -> None:
+        """See `ledger.operators.Processes`."""
+        await _withdraw(self._scripts, index=self._index, process=self._key(process_id), id=process_id)
+
+    async def present(self) -> Sequence[Process]:
+        """See `ledger.operators.Processes`."""
+        ids = [id_.decode() for id_ in await _ids(self._scripts, index=self._index)]
+        if not ids:
+            return ()
+        found = await self._scripts.command("MGET", *(self._key(id_) for id_ in ids), idempotent=True)
+        return in_order(one for data in found if data is not None and (one := _read_process(data)) is not None)
+
+    def _key(self, process_id: str) -> Key:
+        return self._topology.shared_key("processes", f"process:{process_id}")
+
+
+def _read_process(data: bytes) -> Process | None:
+    """A process whose word cannot be read is not shown; it says it again in a moment."""
+    try:
+        return _decode_process(data)
+    except msgspec.DecodeError:
+        tell_unreadable("process")
+        return None
+
+
+class RedisOrders:
+    """See `ledger.operators.Orders`. Give `heard` to the process's reader for the channel `ORDERS`."""
+
+    def __init__(self, scripts: Scripts, topology: Topology) -> None:
+        self._scripts = scripts
+        self._channel = topology.channel(ORDERS)
+        self._here = MemoryOrders()
+
+    async def give(self, order: Order) -> None:
+        """See `ledger.operators.Orders`."""
+        await self._scripts.command("PUBLISH", self._channel, msgspec.json.encode(order), idempotent=True)
+
+    def listen(self, obey: Callable[[Order], None]) -> Callable[[], None]:
+        """See `ledger.operators.Orders`."""
+        return self._here.listen(obey)
+
+    def heard(self, text: str) -> None:
+        """A message of the channel `ORDERS`; an empty one (a reconnect) orders nothing."""
+        if not text:
+            return
+        try:
+            order = _decode_order(text)
+        except msgspec.DecodeError:
+            # A newer version may know more orders than this one.
+            log.warning("an order is not understood", extra={"action": "order_unknown"})
+            return
+        self._here.heard(order)

@@ -1,0 +1,230 @@
+"""Lua calls whose Python signature is the contract.
+
+A stub function declares the keys (parameters annotated `Key`) and arguments, all keyword-only; inside the Lua each is
+a local of the same name, and an argument that is a sequence comes last and is a table. `Scripts` does the sending:
+EVALSHA with the NOSCRIPT fallback, bounded concurrency, one retry of what may be repeated, every failure as
+`LedgerUnavailable`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, NewType, ParamSpec, Protocol, TypeVar, cast, get_type_hints
+
+import redis.exceptions as faults
+
+from ledger.deadlines import OutOfPatience, give_up_at
+from ledger.port import LedgerUnavailable
+from telemetry.metrics import REDIS_COMMANDS, REDIS_ERRORS
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Key = NewType("Key", str)
+"""The name of a Redis key. All keys of one script carry the same hash tag, so that it runs on a Cluster."""
+
+_LUA_WORDS = {"and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local", "nil"}
+_LUA_WORDS |= {"not", "or", "repeat", "return", "then", "true", "until", "while"}
+
+Scalar = str | bytes | int | float
+
+MAX_CONCURRENT = 32
+"""Commands in flight per process, where each takes a connection: one Redis thread answers them one by one anyway, and a
+wake-up of thousands of waiters must not open thousands of sockets."""
+
+QUEUE_TIMEOUT_S = 10.0
+"""How long a command may wait for its turn. Nobody waits longer unless Redis hangs, and then readers go to the host."""
+
+LONGEST_S = 40.0
+"""No command takes longer: its turn, and two attempts with the time limits of `ledger.redis.topology`, to connect and
+to be answered, the second behind a batch that hangs. Whoever has more patience needs no timer for it."""
+
+RETRY_DELAY_S = 0.1
+"""At most this long before the one retry, at random: enough for a connection cut by a restart, too short to pile up."""
+
+
+_PASSING = (faults.ConnectionError, faults.ClusterError, faults.RedisClusterException)
+"""Errors that a moment later may be gone: a restart, a failover, a moved slot."""
+
+
+class Commands(Protocol):
+    """What is asked of a client of redis-py; `redis.asyncio.Redis` and `RedisCluster` both have it."""
+
+    def execute_command(self, *args: Any) -> Awaitable[Any]:
+        """Send a command, return the raw answer."""
+        ...
+
+
+class Script(Generic[P, R]):
+    """A Lua script that can be called like the stub it was made from, with `Scripts` as the first argument."""
+
+    def __init__(self, stub: Callable[P, R], lua: str, *, idempotent: bool) -> None:
+        hints = get_type_hints(stub)
+        parameters = inspect.signature(stub).parameters
+        if any(parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters.values()):
+            raise TypeError(f"{stub.__name__}: all parameters of a script are keyword-only.")
+        if _LUA_WORDS & parameters.keys():
+            raise TypeError(f"{stub.__name__}: {sorted(_LUA_WORDS & parameters.keys())} cannot be names in Lua.")
+        self.name = stub.__name__.strip("_")
+        self.idempotent = idempotent
+        self._keys = [name for name in parameters if hints[name] is Key]
+        self._args = [name for name in parameters if hints[name] is not Key]
+        self._many = bool(self._args) and not _is_scalar(hints[self._args[-1]])
+        if any(not _is_scalar(hints[name]) for name in self._args[:-1]):
+            raise TypeError(f"{stub.__name__}: only the last argument of a script may be a sequence.")
+        self.lua = self._prelude() + inspect.cleandoc(lua) + "\n"
+        # EVALSHA names scripts by their SHA-1; nothing secret depends on it.
+        self.sha = hashlib.sha1(self.lua.encode(), usedforsecurity=False).hexdigest()
+        self.__doc__ = stub.__doc__
+
+    async def __call__(self, scripts: Scripts, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the script. Raises `LedgerUnavailable`."""
+        words: list[Any] = [kwargs[name] for name in self._keys]
+        count = len(words)
+        words.extend(kwargs[name] for name in self._args)
+        if self._many:
+            words.extend(words.pop())
+        return cast("R", await scripts.run(self, count, words))
+
+    def _prelude(self) -> str:
+        lines = [f"local {name} = KEYS[{at}]" for at, name in enumerate(self._keys, 1)]
+        single = self._args[:-1] if self._many else self._args
+        lines += [f"local {name} = ARGV[{at}]" for at, name in enumerate(single, 1)]
+        if self._many:
+            name, start = self._args[-1], len(single)
+            lines.append(f"local {name} = {{}}")
+            lines.append(f"for i = {start + 1}, #ARGV do {name}[i - {start}] = ARGV[i] end")
+        return "\n".join(lines) + "\n"
+
+
+def script(lua: str, *, idempotent: bool) -> Callable[[Callable[P, R]], Script[P, R]]:
+    """Make a `Script` of a stub. ``idempotent``: to run it twice does what to run it once does, and may be retried."""
+
+    def decorate(stub: Callable[P, R]) -> Script[P, R]:
+        return Script(stub, lua, idempotent=idempotent)
+
+    return decorate
+
+
+class Scripts:
+    """Sends scripts and commands to Redis. One per process and topology."""
+
+    def __init__(
+        self,
+        client: Commands,
+        *,
+        max_concurrent: int = MAX_CONCURRENT,
+        queue_timeout_s: float = QUEUE_TIMEOUT_S,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._client = client
+        self._turns = asyncio.Semaphore(max_concurrent)
+        self._queue_timeout_s = queue_timeout_s
+        self._rng = rng or random.Random()
+        self._answered_at = float("-inf")
+        """When the store answered last, in the event loop's time."""
+
+    async def run(self, script: Script[..., Any], key_count: int, words: Sequence[Scalar]) -> Any:
+        """Run a script: keys first, then arguments. Raises `LedgerUnavailable`."""
+
+        async def attempt() -> Any:
+            try:
+                return await self._client.execute_command("EVALSHA", script.sha, key_count, *words)
+            except faults.NoScriptError:
+                # It did not run, so this is no retry. EVAL also loads it for the next time.
+                return await self._client.execute_command("EVAL", script.lua, key_count, *words)
+
+        return await self._send(script.name, attempt, idempotent=script.idempotent)
+
+    async def command(self, *words: Scalar, idempotent: bool) -> Any:
+        """Send one command, return redis-py's answer to it. Raises `LedgerUnavailable`."""
+
+        async def attempt() -> Any:
+            return await self._client.execute_command(*words)
+
+        return await self._send(str(words[0]).lower(), attempt, idempotent=idempotent)
+
+    async def _send(self, operation: str, attempt: Callable[[], Awaitable[Any]], *, idempotent: bool) -> Any:
+        """Send, and heed a cancellation even where redis-py loses it.
+
+        It sends with `asyncio.wait_for`, which before Python 3.12 drops a cancellation that meets its end: loops would
+        run on after their cancellation, and processes would not stop.
+        """
+        task = asyncio.current_task()
+        before = 0 if task is None else task.cancelling()
+        try:
+            answer = await self._in_time(operation, attempt, idempotent=idempotent)
+        except LedgerUnavailable:
+            _heed(task, before)
+            raise
+        _heed(task, before)
+        return answer
+
+    async def _in_time(self, operation: str, attempt: Callable[[], Awaitable[Any]], *, idempotent: bool) -> Any:
+        """Give up as soon as whoever asks does (`ledger.deadlines`)."""
+        at_s, asked_at = give_up_at(), asyncio.get_running_loop().time()
+        if at_s is None or at_s > asked_at + LONGEST_S:
+            return await self._sent(operation, attempt, idempotent=idempotent)
+        try:
+            async with asyncio.timeout_at(at_s):
+                return await self._sent(operation, attempt, idempotent=idempotent)
+        except TimeoutError:
+            error = _unavailable(operation, faults.TimeoutError("no answer while it was of use"))
+            if self._answered_at > asked_at:
+                raise OutOfPatience(*error.args) from None
+            raise error from None
+
+    async def _sent(self, operation: str, attempt: Callable[[], Awaitable[Any]], *, idempotent: bool) -> Any:
+        await self._turn(operation)
+        try:
+            REDIS_COMMANDS.labels(operation).inc()
+            try:
+                answer = await attempt()
+                self._answered_at = asyncio.get_running_loop().time()
+                return answer
+            except _PASSING as error:
+                if not idempotent or isinstance(error, faults.AuthenticationError):
+                    raise
+                REDIS_ERRORS.labels(type(error).__name__).inc()
+            await asyncio.sleep(self._rng.uniform(0.0, RETRY_DELAY_S))
+            return await attempt()
+        except (faults.RedisError, faults.RedisClusterException, OSError) as error:
+            raise _unavailable(operation, error) from error
+        finally:
+            self._turns.release()
+
+    async def _turn(self, operation: str) -> None:
+        if not self._turns.locked():
+            # Comes back at once: no timer for what nobody has to wait for.
+            await self._turns.acquire()
+            return
+        try:
+            async with asyncio.timeout(self._queue_timeout_s):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise _unavailable(operation, faults.TimeoutError("no turn: those before it get no answer")) from None
+
+
+def _heed(task: asyncio.Task[Any] | None, before: int) -> None:
+    """Raise the cancellation that was asked for since and got lost. What runs after an earlier one is left alone."""
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
+
+
+def _unavailable(operation: str, error: Exception) -> LedgerUnavailable:
+    kind = type(error).__name__
+    REDIS_ERRORS.labels(kind).inc()
+    if isinstance(error, faults.ResponseError):
+        # It answers, so to look for it would lead astray.
+        next_step = "The server refuses this: `fmsg-mcpd doctor --only redis` says why and what to do."
+    else:
+        next_step = "Check that the server runs and that FMSG_REDIS_URL names it."
+    return LedgerUnavailable(f"Redis: {operation} failed ({kind}: {error}). {next_step}")
+
+
+def _is_scalar(hint: Any) -> bool:
+    return hint in (str, bytes, int, float)

@@ -1,0 +1,211 @@
+"""What a POST to the MCP endpoint carries: one JSON-RPC request, in one of the two eras of the protocol.
+
+Up to 2025-11-25 a session begins with ``initialize``, which a stateless server answers and forgets. From 2026-07-28 on
+each request brings its version and the client's capabilities along, and headers that repeat what it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import anyio
+import msgspec
+from mcp.server.connection import Connection
+from mcp.shared.dispatcher import Outbound
+from mcp.shared.inbound import (
+    ERROR_CODE_HTTP_STATUS,
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PARAM_HEADER_PREFIX,
+    MCP_PROTOCOL_VERSION_HEADER,
+    InboundLadderRejection,
+    classify_inbound_request,
+    unsupported_protocol_version_rejection,
+    validate_mcp_param_headers,
+)
+from mcp_types import (
+    DEFAULT_NEGOTIATED_VERSION,
+    HEADER_MISMATCH,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    InitializeRequestParams,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from mcp_front.http.jsonbody import Malformed, TooDeep, TooManyItems, decode
+from mcp_front.settings import Budgets, budget_name
+
+Headers = Sequence[tuple[bytes, bytes]]
+RequestId = str | int
+
+_ROUTING = {name.encode(): name for name in (MCP_PROTOCOL_VERSION_HEADER, MCP_METHOD_HEADER, MCP_NAME_HEADER)}
+_PARAM_PREFIX = MCP_PARAM_HEADER_PREFIX.lower().encode()
+
+
+class BriefConnection(Connection):
+    """What the SDK knows of a client, for one request: without what a connection that lasts has to hold."""
+
+    def __init__(
+        self,
+        outbound: Outbound,
+        *,
+        protocol_version: str,
+        session_id: str | None = None,
+        client_params: InitializeRequestParams | None = None,
+    ) -> None:
+        self.outbound = outbound
+        self.protocol_version = protocol_version
+        self.session_id = session_id
+        self.client_capabilities = None
+        self.client_params = client_params
+        self.initialized = _initialized()
+        self.state = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """The exit stack, made when somebody has something to close."""
+        if name != "exit_stack":
+            raise AttributeError(name)
+        self.exit_stack = AsyncExitStack()
+        return self.exit_stack
+
+
+@functools.cache
+def _initialized() -> anyio.Event:
+    """There is no beginning to wait for: one event for all connections, set by each of them."""
+    return anyio.Event()
+
+
+class Rejected(Exception):
+    """A body that is no request we can serve, as a JSON-RPC error and an HTTP status."""
+
+    def __init__(
+        self, code: int, message: str, *, status: int, request_id: RequestId | None = None, data: Any = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.status = status
+        self.request_id = request_id
+        self.data = data
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """One request. ``modern``: it is of the era without sessions."""
+
+    request_id: RequestId
+    method: str
+    params: dict[str, Any] | None
+    modern: bool
+    connection: Connection
+    progress_token: RequestId | None
+
+
+def read_envelope(
+    body: bytes,
+    headers: Headers,
+    *,
+    budgets: Budgets,
+    header_schema: Callable[[str], Mapping[str, Any] | None],
+) -> Envelope | None:
+    """The request in a body; None for a notification or an answer, which a stateless server has no use for.
+
+    ``header_schema`` gives the input schema of a tool that wants arguments repeated in headers. Raises `Rejected`.
+    """
+    routing: dict[str, str] = {}
+    twice: str | None = None
+    for key, value in headers:
+        name = _ROUTING.get(key)
+        if name is not None:
+            twice = name if name in routing else twice
+            routing[name] = value.decode("latin-1").strip()
+    version = routing.get(MCP_PROTOCOL_VERSION_HEADER)
+    modern = version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
+    message = _decoded(body, budgets)
+    if not isinstance(message, dict):
+        raise _invalid("The body has to be one JSON-RPC request; batches are not served.")
+    if message.get("jsonrpc") != "2.0" or not isinstance(message.get("method"), str):
+        if not modern and message.get("jsonrpc") == "2.0" and ("result" in message or "error" in message):
+            return None
+        raise _invalid('The body has to be one JSON-RPC 2.0 request with "jsonrpc": "2.0" and a "method".')
+    method, params = message["method"], message.get("params")
+    if params is not None and not isinstance(params, dict):
+        raise _invalid('"params" has to be an object.')
+    if "id" not in message:
+        if modern and version is not None:
+            _raise(unsupported_protocol_version_rejection(version), None)
+        return None
+    request_id = message["id"]
+    if isinstance(request_id, bool) or not isinstance(request_id, str | int):
+        raise _invalid('"id" has to be a string or a whole number.')
+    if modern:
+        if twice is not None:
+            # Whoever reads the first copy and whoever reads the last one would disagree.
+            raise Rejected(HEADER_MISMATCH, f"{twice} header appears more than once", status=400, request_id=request_id)
+        connection = _modern(message, headers, routing, header_schema)
+    else:
+        connection = BriefConnection.from_envelope(version or DEFAULT_NEGOTIATED_VERSION, None, None)
+    return Envelope(request_id, method, params, modern, connection, _progress_token(params))
+
+
+def _decoded(body: bytes, budgets: Budgets) -> Any:
+    try:
+        return decode(body, max_depth=budgets.json_depth, max_items=budgets.json_items)
+    except TooDeep:
+        text = f"The body nests deeper than {budgets.json_depth} levels ({budget_name('json_depth')})."
+    except TooManyItems:
+        text = f"The body holds more than {budgets.json_items} values ({budget_name('json_items')})."
+    except Malformed:
+        raise Rejected(PARSE_ERROR, "The body is not JSON in UTF-8.", status=400) from None
+    raise Rejected(INVALID_REQUEST, text, status=400)
+
+
+def _modern(
+    message: dict[str, Any],
+    headers: Headers,
+    routing: dict[str, str],
+    header_schema: Callable[[str], Mapping[str, Any] | None],
+) -> Connection:
+    request_id: RequestId = message["id"]
+    verdict = classify_inbound_request(message, headers=routing)
+    if isinstance(verdict, InboundLadderRejection):
+        raise _rejected(verdict, request_id)
+    if message["method"] == "tools/call":
+        params = message["params"]
+        schema = header_schema(params["name"]) if isinstance(params.get("name"), str) else None
+        arguments = params.get("arguments") or {}
+        if schema is not None and isinstance(arguments, dict):
+            _raise(validate_mcp_param_headers(schema, arguments, _param_headers(headers)), request_id)
+    return BriefConnection.from_envelope(verdict.protocol_version, verdict.client_info, verdict.client_capabilities)
+
+
+def _param_headers(headers: Headers) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for name, value in headers:
+        if name.startswith(_PARAM_PREFIX):
+            # The SDK finds duplicates by spelling, and here all names are in lower case: keep both copies apart.
+            key = name.decode("latin-1")
+            found[key.upper() if key in found else key] = value.decode("latin-1").strip()
+    return found
+
+
+def _progress_token(params: dict[str, Any] | None) -> RequestId | None:
+    meta = params.get("_meta") if params else None
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    return token if isinstance(token, str | int) and not isinstance(token, bool) else None
+
+
+def _raise(rejection: InboundLadderRejection | None, request_id: RequestId | None) -> None:
+    if rejection is not None:
+        raise _rejected(rejection, request_id)
+
+
+def _rejected(rejection: InboundLadderRejection, request_id: RequestId | None) -> Rejected:
+    status = ERROR_CODE_HTTP_STATUS.get(rejection.code, 400)
+    return Rejected(rejection.code, rejection.message, status=status, request_id=request_id, data=rejection.data)
+
+
+def _invalid(text: str) -> Rejected:
+    return Rejected(INVALID_REQUEST, text, status=400)

@@ -1,0 +1,246 @@
+"""One JSON-RPC request over HTTP: handled in the task that received it, answered as JSON or as a stream.
+
+No stream pair, task or timer of its own: a held call costs what its handler costs. An answer that is there soon is
+plain JSON; one that takes longer, or wants to report progress, becomes ``text/event-stream`` and is kept alive by
+comments, all from one timer (`mcp_front.timer_wheel`). A client that goes away ends its call at once, streaming or not
+(MCP 2026-07-28: a disconnect counts as a cancellation).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+import anyio
+import msgspec
+from mcp.server.lowlevel import Server
+from mcp.server.runner import ServerRunner, modern_error_data
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.transport_context import TransportContext
+
+from mcp_front.http.request import Envelope
+from mcp_front.timer_wheel import Wheel
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[Any]]
+
+STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+"""The last one keeps nginx from collecting the stream before it passes it on."""
+PING = b": ping\r\n\r\n"
+"""An SSE comment: clients ignore it, proxies see life."""
+_TRANSPORT = TransportContext(kind="streamable-http", can_send_request=False)
+
+_fast = msgspec.json.Encoder().encode
+
+
+class Exchange:
+    """One request and its answer. The SDK sees it as the request's dispatch context."""
+
+    __slots__ = (
+        "_cancel_requested",
+        "_committed",
+        "_envelope",
+        "_extra_headers",
+        "_gone",
+        "_json",
+        "_over",
+        "_ping_s",
+        "_send",
+        "_stream",
+        "_stream_after_s",
+        "_task",
+        "_token",
+        "_wheel",
+        "message_metadata",
+        "request_id",
+    )
+
+    can_send_request = False
+    """There is no way back to the client but this one answer."""
+    transport = _TRANSPORT
+    """See the SDK's dispatch context."""
+
+    def __init__(
+        self,
+        envelope: Envelope,
+        send: Send,
+        *,
+        wheel: Wheel,
+        accepts_json: bool,
+        accepts_stream: bool,
+        stream_after_s: float,
+        ping_s: float,
+        request: object,
+        extra_headers: list[tuple[bytes, bytes]],
+    ) -> None:
+        """``request`` is what handlers get as ``ctx.request``."""
+        self.request_id = envelope.request_id
+        self.message_metadata = ServerMessageMetadata(request_context=request, can_send_request=False)
+        self._cancel_requested: anyio.Event | None = None
+        self._envelope = envelope
+        self._token = envelope.progress_token
+        self._send = send
+        self._wheel = wheel
+        self._json = accepts_json
+        self._stream = accepts_stream
+        self._stream_after_s = stream_after_s
+        self._ping_s = ping_s
+        self._extra_headers = extra_headers
+        self._committed = False
+        self._over = False
+        self._gone = False
+        self._task = asyncio.current_task()
+
+    @property
+    def cancel_requested(self) -> anyio.Event:
+        """See the SDK's dispatch context. Over HTTP a client cancels by going away, so nobody ever sets it."""
+        if self._cancel_requested is None:
+            self._cancel_requested = anyio.Event()
+        return self._cancel_requested
+
+    async def run(self, server: Server[Any], lifespan_state: object) -> None:
+        """Handle the request and answer it. Returns without an answer where the client has gone."""
+        envelope = self._envelope
+        if self._stream:
+            self._wheel.add(self, self._stream_after_s)
+        try:
+            try:
+                # As the SDK's `serve_one`, without closing what a connection may have been given to close: ours are
+                # given nothing, and every held call would keep a frame for it.
+                runner = ServerRunner(server, envelope.connection, lifespan_state)
+                on_request = runner.on_request
+                # It keeps the method it gave out, which refers to it: only a full garbage collection would free that.
+                vars(runner).pop("on_request", None)
+                result = await on_request(self, envelope.method, envelope.params)
+                status, answer = 200, {"jsonrpc": "2.0", "id": self.request_id, "result": result}
+            except Exception as error:  # noqa: BLE001 - the SDK's ladder of errors; unknown ones are logged there
+                status, answer = self._failed(error, modern=envelope.modern)
+            self._over = True
+            await self._finish(status, _encode(answer))
+        except asyncio.CancelledError:
+            if not self._gone:
+                raise
+            if self._task is not None:
+                self._task.uncancel()
+        finally:
+            self._over = True
+            self._wheel.forget(self, self._stream_after_s)
+            self._wheel.forget(self, self._ping_s)
+
+    def lost(self) -> None:
+        """The client has gone away: whatever the handler waits for ends now."""
+        if not self._over:
+            self._gone = True
+            if self._task is not None:
+                self._task.cancel()
+
+    def due(self) -> None:
+        """Time to show life: by becoming a stream, and then by a comment."""
+        if self._over:
+            return
+        if not self._committed:
+            self._committed = True
+            _run_now(self._send(self._start()))
+        # A client that does not read gets no comments on top.
+        _run_now(self._send({"type": "http.response.body", "body": PING, "more_body": True}))
+        self._wheel.add(self, self._ping_s)
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """A stateless server asks clients nothing."""
+        raise NoBackChannelError(method)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Send a notification ahead of the answer; dropped where the client accepts JSON only."""
+        if not self._stream or self._over:
+            return
+        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+        if params is not None:
+            message["params"] = dict(params)
+        await self._write(_encode(message), more=True)
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report progress, where the client gave a token for it."""
+        if self._token is None:
+            return
+        params: dict[str, Any] = {"progressToken": self._token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        await self.notify("notifications/progress", params)
+
+    def _failed(self, error: Exception, *, modern: bool) -> tuple[int, dict[str, Any]]:
+        told = modern_error_data(error)
+        fields: dict[str, Any] = {"code": told.code, "message": told.message}
+        if told.data is not None:
+            fields["data"] = told.data
+        status = ERROR_CODE_HTTP_STATUS.get(told.code, 200) if modern else 200
+        return status, {"jsonrpc": "2.0", "id": self.request_id, "error": fields}
+
+    async def _finish(self, status: int, payload: bytes) -> None:
+        if self._committed or not self._json:
+            await self._write(payload, more=False)
+        else:
+            await reply(self._send, status, payload, self._extra_headers)
+
+    async def _write(self, payload: bytes, *, more: bool) -> None:
+        """One event, and before the first one the head of the stream."""
+        if not self._committed:
+            self._committed = True
+            self._wheel.forget(self, self._stream_after_s)
+            self._wheel.add(self, self._ping_s)
+            await self._send(self._start())
+        event = b"event: message\r\ndata: " + payload + b"\r\n\r\n"
+        await self._send({"type": "http.response.body", "body": event, "more_body": more})
+
+    def _start(self) -> dict[str, Any]:
+        return {"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS, *self._extra_headers]}
+
+
+async def reply(
+    send: Send,
+    status: int,
+    body: bytes,
+    headers: list[tuple[bytes, bytes]],
+    *,
+    content_type: bytes = b"application/json",
+) -> None:
+    """A whole answer at once."""
+    head = [(b"content-length", str(len(body)).encode()), *headers]
+    if body:
+        head.insert(0, (b"content-type", content_type))
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _encode(message: dict[str, Any]) -> bytes:
+    try:
+        return _fast(message)
+    except UnicodeEncodeError:
+        # Half of a surrogate pair somewhere in a text: as an escape it is still JSON.
+        return json.dumps(message, separators=(",", ":")).encode()
+
+
+def _run_now(writing: Awaitable[None]) -> None:
+    """Run a write that needs not wait, outside of any task; one that would have to wait is dropped.
+
+    The server writes into the connection's buffer and waits only where that is full.
+    """
+    if not isinstance(writing, Coroutine):
+        raise TypeError("an ASGI server's send is a coroutine function")
+    try:
+        writing.send(None)
+    except StopIteration:
+        return
+    writing.close()

@@ -1,0 +1,322 @@
+"""`serve_stdio`: MCP over standard input and output for one caller.
+
+It answers ``initialize`` and lists with no configuration at all, and does not touch host or store before the first call
+that needs them (FMSG-007, stdio Profile). Everything the first call needs (HTTP client, ledger, feed) is imported and
+opened then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+import msgspec
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+
+from fmsg.errors import BadInput
+from mcp_front.drain import Drain
+from mcp_front.failures import CORRECT_IT, ToolFailure
+from mcp_front.holding import Holding
+from mcp_front.listen import Inboxes
+from mcp_front.server import Ctx, NotConfigured, build_server
+from mcp_front.settings import FrontSettings
+from mcp_front.stdio.early_initialize import Greeted
+from mcp_front.stdio.file_descriptors import Wire
+from mcp_front.stdio.pipes import Lines, LineTooLong, Sink, lines_from, sink_to
+from mcp_front.toolbox import Toolbox
+from mcp_front.tools.context import Progress, ToolContext
+
+if TYPE_CHECKING:
+    from fmsg.directory import Directory
+    from fmsg.http import HostHttp
+    from ledger.port import Store
+    from mcp_front.callers import Callers
+    from mcp_front.waiting.wait import Waiting
+
+log = logging.getLogger(__name__)
+
+GRACE_S = 5.0
+"""How long calls that run at the end may go on: waits end at once, a send takes a few requests."""
+
+Backend = Callable[[], "AbstractAsyncContextManager[tuple[Store, HostHttp]]"]
+"""Opens the store and the host, and keeps a feed running while the context is open. May import what it needs."""
+
+
+class _Served:
+    """What calls are served with, once it is open."""
+
+    def __init__(self, callers: Callers, store: Store, waiting: Waiting, directory: Directory) -> None:
+        self.callers = callers
+        self.store = store
+        self.waiting = waiting
+        self.directory = directory
+
+
+class StdioRequests:
+    """See `mcp_front.server.Requests`: one caller for the whole process, established by the first call."""
+
+    def __init__(self, settings: FrontSettings, api_key: str | None, backend: Backend, drain: Drain) -> None:
+        self._settings = settings
+        self._api_key = api_key
+        self._backend = backend
+        self._drain = drain
+        self._wanted = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._ready: asyncio.Future[_Served] | None = None
+        self._address: str | None = None
+
+    async def context(self, ctx: Ctx, progress: Progress | None) -> ToolContext:
+        """See `Requests`."""
+        served, api_key = await self._served()
+        caller = await served.callers.identify(api_key)
+        self._address = caller.address
+        return ToolContext(
+            caller=caller,
+            settings=self._settings,
+            store=served.store,
+            waiting=served.waiting,
+            directory=served.directory,
+            progress=progress,
+            drain=self._drain,
+        )
+
+    def address(self, ctx: Ctx) -> str | None:
+        """See `Requests`."""
+        return self._address
+
+    def name(self, ctx: Ctx) -> str:
+        """See `Requests`."""
+        return str(ctx.request_id)
+
+    async def run(self) -> None:
+        """Keep the backend open from the first call on, in one task, until `close`."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            ready = self._ready
+            if self._closing.is_set() or ready is None:
+                return
+            try:
+                await self._keep(ready)
+            except Exception as error:
+                if ready.done():
+                    # It was open and is no more: the next call opens it anew.
+                    log.exception("the backend failed", extra={"action": "backend_failed"})
+                elif not ready.cancelled():
+                    ready.set_exception(error)
+            self._ready = None
+
+    def close(self) -> None:
+        """Close the backend, if it is open."""
+        self._closing.set()
+        self._wanted.set()
+
+    async def _keep(self, ready: asyncio.Future[_Served]) -> None:
+        from fmsg.directory import Directory
+        from mcp_front.callers import Callers
+        from mcp_front.waiting.request import WaitSettings
+        from mcp_front.waiting.wait import Waiting
+
+        rng = random.Random()
+        try:
+            directory = Directory.load(self._settings.directory, self._settings.default_domain)
+        except BadInput as error:
+            raise ToolFailure("not_configured", str(error), next_step=CORRECT_IT) from None
+        async with self._backend() as (store, http):
+            callers = Callers(http, self._settings, transport="stdio", clock=time.time, rng=rng)
+            wait_settings = WaitSettings(progress_s=self._settings.progress_s, activate_s=self._settings.activate_s)
+            waiting = Waiting(store, settings=wait_settings, clock=time.time, rng=rng)
+            ready.set_result(_Served(callers, store, waiting, directory))
+            try:
+                await self._closing.wait()
+            finally:
+                await callers.aclose()
+
+    async def _served(self) -> tuple[_Served, str]:
+        missing = [
+            name
+            for name, value in (("FMSG_API_URL", self._settings.api_url), ("FMSG_API_KEY", self._api_key))
+            if not value
+        ]
+        if missing or self._api_key is None:
+            raise NotConfigured(missing)
+        if self._ready is None:
+            self._ready = asyncio.get_running_loop().create_future()
+            self._wanted.set()
+        return await asyncio.shield(self._ready), self._api_key
+
+
+class _Traffic:
+    """Requests that are not answered yet."""
+
+    def __init__(self) -> None:
+        self._open: set[types.RequestId] = set()
+        self._settled = asyncio.Event()
+        self._settled.set()
+
+    def came(self, message: types.JSONRPCMessage) -> None:
+        """A message from the client."""
+        if isinstance(message, types.JSONRPCRequest):
+            self._open.add(message.id)
+            self._settled.clear()
+        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._done((message.params or {}).get("requestId"))
+
+    def went(self, message: types.JSONRPCMessage) -> None:
+        """A message to the client."""
+        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            self._done(message.id)
+
+    async def settled(self) -> None:
+        """Wait until everything is answered."""
+        await self._settled.wait()
+
+    def _done(self, request_id: Any) -> None:
+        self._open.discard(request_id)
+        if not self._open:
+            self._settled.set()
+
+
+async def serve_stdio(
+    settings: FrontSettings,
+    wire: Wire,
+    *,
+    api_key: str | None,
+    backend: Backend,
+    version: str,
+    stop: asyncio.Event,
+    toolbox: Toolbox | None = None,
+    greeted: Greeted = Greeted(),  # noqa: B008 - a frozen value
+) -> None:
+    """Serve one client until it closes its end or ``stop`` is set; calls that run then are finished.
+
+    ``wire`` comes from `mcp_front.stdio.file_descriptors.claim`, called before anything else of the process;
+    ``greeted`` from a `mcp_front.stdio.early_initialize.Greeter`, if one was at work.
+    """
+    if toolbox is None:
+        from mcp_front.offer import FmsgToolbox
+
+        toolbox = FmsgToolbox()
+    drain = Drain()
+    requests = StdioRequests(settings, api_key, backend, drain)
+    holding = Holding(settings.budgets)
+    server = build_server(
+        toolbox,
+        requests,
+        profile="stdio",
+        holding=holding,
+        version=version,
+        listen=Inboxes(requests, holding, drain),
+    )
+    traffic = _Traffic()
+    to_server, from_client = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    to_client, from_server = anyio.create_memory_object_stream[SessionMessage](0)
+    # What was imported stays for good: the collector need not look at it again.
+    gc.freeze()
+    gc.enable()
+    async with (
+        lines_from(wire.read_fd, first=greeted.data) as lines,
+        sink_to(wire.write_fd) as sink,
+        asyncio.TaskGroup() as tasks,
+    ):
+        serving = tasks.create_task(requests.run())
+        tasks.create_task(_write(from_server, sink, traffic, stop, greeted))
+        session = tasks.create_task(server.run(from_client, to_client, server.create_initialization_options()))
+        reading = tasks.create_task(_read(lines, to_server, to_client.clone(), traffic))
+        stopping = tasks.create_task(stop.wait())
+        await asyncio.wait([reading, stopping, session], return_when=asyncio.FIRST_COMPLETED)
+        reading.cancel()
+        stopping.cancel()
+        drain.set()
+        try:
+            async with asyncio.timeout(GRACE_S):
+                await traffic.settled()
+        except TimeoutError:
+            log.warning("calls are still running; they are cancelled", extra={"action": "drain_timeout"})
+        await to_server.aclose()
+        await session
+        requests.close()
+        await asyncio.wait([serving], timeout=GRACE_S)
+        serving.cancel()
+
+
+async def _read(
+    lines: Lines,
+    to_server: MemoryObjectSendStream[SessionMessage | Exception],
+    to_client: MemoryObjectSendStream[SessionMessage],
+    traffic: _Traffic,
+) -> None:
+    """Messages from the client, up to the end of its output."""
+    async with to_client:
+        while True:
+            try:
+                line = await lines.next()
+            except LineTooLong:
+                await to_client.send(_error(types.INVALID_REQUEST, "The message is too long."))
+                continue
+            if not line:
+                return
+            if line.isspace():
+                continue
+            message = _parsed(line)
+            if isinstance(message, SessionMessage):
+                await to_client.send(message)
+                continue
+            traffic.came(message)
+            await to_server.send(SessionMessage(message))
+
+
+def _parsed(line: bytes) -> types.JSONRPCMessage | SessionMessage:
+    """The message in a line, or the error to answer it with."""
+    try:
+        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError as error:
+        kinds = {detail["type"] for detail in getattr(error, "errors", list)()}
+    if "json_invalid" in kinds:
+        return _error(types.PARSE_ERROR, "The line is not JSON in UTF-8.")
+    return _error(types.INVALID_REQUEST, "The line is not one JSON-RPC message; batches are not served.")
+
+
+def _error(code: int, text: str) -> SessionMessage:
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=types.ErrorData(code=code, message=text)))
+
+
+async def _write(
+    from_server: MemoryObjectReceiveStream[SessionMessage],
+    sink: Sink,
+    traffic: _Traffic,
+    stop: asyncio.Event,
+    greeted: Greeted,
+) -> None:
+    """Messages to the client, until the session has ended."""
+    gone, said = False, greeted.request_id
+    async with from_server:
+        async for outgoing in from_server:
+            message = outgoing.message
+            if said is not None and getattr(message, "id", None) == said:
+                said = None  # The client has this answer already.
+            elif not gone:
+                try:
+                    await sink.write(_dumped(message) + b"\n")
+                except OSError:
+                    log.info("the client has gone", extra={"action": "client_gone"})
+                    gone = True
+                    stop.set()
+            traffic.went(message)
+
+
+def _dumped(message: types.JSONRPCMessage) -> bytes:
+    if isinstance(message, types.JSONRPCError) and message.id is None:
+        # JSON-RPC wants the null that the models leave out.
+        fields = message.model_dump(by_alias=True, exclude_none=True, mode="json")
+        return msgspec.json.encode({**fields, "id": None})
+    return message.model_dump_json(by_alias=True, exclude_unset=True).encode()

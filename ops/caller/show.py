@@ -1,0 +1,130 @@
+"""One caller for people, as plain text, and for programs."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+import msgspec
+
+from ops.caller.orders import Outcome
+from ops.caller.view import Entry, View, remarks, words_of
+from ops.status.show import span
+
+
+def plain(view: View) -> str:
+    """Everything as text, what it means first."""
+    lines = [f"{view.address}  (caller {view.caller})"]
+    for remark in remarks(view):
+        lines.append(f"  {remark.what}")
+        if remark.do:
+            lines.append(f"  -> {remark.do}")
+    lines += [
+        "",
+        f"ACTIVATION     {_activation(view)}",
+        f"OWNER          {_owner(view)}",
+        f"FEED           {_feed(view)}",
+        f"LAST ERROR     {view.feed.error if view.feed is not None and view.feed.error else 'none'}",
+        *_ledger(view),
+        *_subscriptions(view),
+        f"KEPT           {words_of(view.kept)}",
+    ]
+    return "\n".join(lines)
+
+
+def _activation(view: View) -> str:
+    if view.sealed:
+        return "sealed with another key"
+    asked = view.asked
+    if asked is None:
+        return "none"
+    when = f"asked for {span(view.at_s - asked.asked_at_s)} ago"
+    if asked.token_until_s is None:
+        return f"{when}, without a valid token"
+    return f"{when}, token good for {span(asked.token_until_s - view.at_s)}"
+
+
+def _owner(view: View) -> str:
+    owner = view.owner
+    if owner is None:
+        return "none"
+    state = "draining" if owner.draining else "alive" if owner.alive else "dead"
+    return f"{owner.daemon} ({state}), lease epoch {owner.epoch}"
+
+
+def _feed(view: View) -> str:
+    feed = view.feed
+    if feed is None:
+        return "no report"
+    need = ", in want of a token" if feed.needs_credential else ""
+    return f"{feed.state} for {span(view.at_s - feed.since_s)} on {feed.daemon}{need}"
+
+
+def _ledger(view: View) -> list[str]:
+    ledger = view.ledger
+    if ledger is None:
+        return ["LEDGER         none"]
+    held = ledger.last_n - ledger.first_n + 1
+    lines = [
+        f"LEDGER         {held} entries"
+        + (f", n {ledger.first_n} to {ledger.last_n}" if held else "")
+        + (f", up to {ledger.seed_n} there from the start" if ledger.seed_n else ""),
+        f"               old news: ids up to {ledger.baseline_id}, times up to {moment(ledger.baseline_time_s)}; "
+        f"epoch {ledger.epoch}",
+    ]
+    if not held:
+        return lines
+    rows = [("n", "id", "arrived", "sent", "source"), *map(_row, ledger.head)]
+    if ledger.tail and ledger.tail[0].n > ledger.head[-1].n + 1:
+        rows.append(("…", "", "", "", ""))
+    return [*lines, *_table([*rows, *map(_row, ledger.tail)])]
+
+
+def _row(entry: Entry) -> tuple[str, str, str, str, str]:
+    return str(entry.n), entry.id, moment(entry.arrived_at_s), moment(entry.sent_at_s), entry.source
+
+
+def _subscriptions(view: View) -> list[str]:
+    if not view.subscriptions:
+        return ["SUBSCRIPTIONS  none"]
+    rows = [
+        ("name", "after_id", "unacknowledged", "used", "made"),
+        *(
+            (one.name, "cannot be read", "", "", "")
+            if not one.readable
+            else (
+                one.name,
+                one.after_id,
+                str(one.outstanding),
+                f"{span(view.at_s - one.used_s)} ago",
+                f"{span(view.at_s - one.created_s)} ago",
+            )
+            for one in view.subscriptions
+        ),
+    ]
+    return ["SUBSCRIPTIONS", *_table(rows)]
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def moment(at_s: float) -> str:
+    """A time for people, in UTC."""
+    if at_s <= 0:
+        return "never"
+    return f"{datetime.datetime.fromtimestamp(at_s, datetime.UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def plain_outcome(outcome: Outcome) -> str:
+    """What became of an order."""
+    return outcome.came + (f"\n-> {outcome.do}" if outcome.do else "")
+
+
+def to_json(view: View, outcome: Outcome | None) -> bytes:
+    """Everything for programs; ``outcome`` is what became of the order, if there was one."""
+    told = {"remarks": remarks(view), "outcome": outcome, **msgspec.structs.asdict(view)}
+    return msgspec.json.format(msgspec.json.encode(told), indent=2)

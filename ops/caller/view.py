@@ -1,0 +1,242 @@
+"""What is known of one caller, as Redis tells it: ids and times, never content, senders or credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from fmsg.reference import format_reference
+from ledger.port import FeedReport, Member, NoLedger
+from ledger.store import RedisStore
+from ledger.values import Arrival, CallerKey
+from mcp_front.waiting.subscription_record import list_subscriptions
+
+SHOWN = 5
+"""Entries shown of each end of a ledger."""
+
+KINDS = {
+    "subscriptions": "subscription",
+    "idempotency_records": "send",
+    "old_positions": "walk",
+    "ledger_changes": "unrest",
+}
+"""What fronts keep for a caller besides the ledger, and the kind of document it is."""
+
+WORDS = {"subscriptions": "subscription", "idempotency_records": "idempotency record"}
+"""What of it people know; the rest only spares the caller repetitions."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A ledger entry: offset, message reference, times, and how it was found."""
+
+    n: int
+    id: str
+    arrived_at_s: float
+    sent_at_s: float
+    source: str
+
+
+class LedgerEnds(msgspec.Struct, frozen=True, kw_only=True):
+    """A ledger: what it spans, and both its ends."""
+
+    epoch: str
+    first_n: int
+    last_n: int
+    seed_n: int
+    baseline_id: str
+    baseline_time_s: float
+    head: tuple[Entry, ...]
+    tail: tuple[Entry, ...]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """That somebody asks for the caller, and until when the token lasts that they left (None: there is none)."""
+
+    asked_at_s: float
+    token_until_s: float | None
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon that holds the caller's lease."""
+
+    daemon: str
+    epoch: int
+    alive: bool
+    draining: bool
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """A subscription: how far it is, and how many results are out that nobody acknowledged."""
+
+    name: str
+    after_id: str
+    outstanding: int
+    created_s: float
+    used_s: float
+    readable: bool = True
+    """Whether what is stored of it could be read. Else the name is all there is."""
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that `fmsg-mcpd caller` knows. Times are POSIX seconds."""
+
+    address: str
+    caller: CallerKey
+    at_s: float
+    sealed: bool
+    """Whether there is an activation that does not open with our seal key."""
+    asked: Asked | None
+    owner: Owner | None
+    feed: FeedReport | None
+    ledger: LedgerEnds | None
+    subscriptions: tuple[Position, ...]
+    kept: Mapping[str, int]
+    """How many records of each of `KINDS` there are."""
+
+
+def words_of(kept: Mapping[str, int]) -> str:
+    """How many of each of `WORDS` there are, for people."""
+    counts = ((kept.get(name, 0), word) for name, word in WORDS.items())
+    return ", ".join(f"{count} {word}{'s' * (count != 1)}" for count, word in counts)
+
+
+class Remark(msgspec.Struct, frozen=True, kw_only=True):
+    """What a view means, and what to do about it."""
+
+    what: str
+    do: str = ""
+
+
+async def look_at(store: RedisStore, *, address: str, caller: CallerKey) -> View:
+    """Look once. Raises `LedgerUnavailable`."""
+    seconds, micros = await store.scripts.command("TIME", idempotent=True)
+    activation = await store.activations.get(caller)
+    sealed = activation is None and caller in await store.activations.active()
+    members = {member.id: member for member in await store.fleet.members()}
+    lease = (await store.fleet.holders([caller])).get(caller)
+    asked = None
+    if activation is not None:
+        until_s = activation.token_expires_at_s if activation.token is not None else None
+        asked = Asked(asked_at_s=activation.asked_at_s, token_until_s=until_s)
+    return View(
+        address=address,
+        caller=caller,
+        at_s=int(seconds) + int(micros) / 1e6,
+        sealed=sealed,
+        asked=asked,
+        owner=None if lease is None else _owner(lease.daemon, lease.epoch, members),
+        feed=await store.activations.feed(caller),
+        ledger=await _ends(store, caller),
+        subscriptions=await _subscriptions(store, caller),
+        kept={name: len(await store.documents.names(caller, kind)) for name, kind in KINDS.items()},
+    )
+
+
+def _owner(daemon: str, epoch: int, members: Mapping[str, Member]) -> Owner:
+    member = members.get(daemon)
+    return Owner(daemon=daemon, epoch=epoch, alive=member is not None, draining=member is not None and member.draining)
+
+
+async def _ends(store: RedisStore, caller: CallerKey) -> LedgerEnds | None:
+    state = await store.ledger.state(caller)
+    if state is None:
+        return None
+    try:
+        head = (await store.ledger.read(caller, state.first_n - 1, SHOWN)).entries
+        tail = (await store.ledger.read_back(caller, state.last_n + 1, SHOWN)).entries
+    except NoLedger:
+        return None  # gone since
+    known = {entry.n for entry in head}
+    return LedgerEnds(
+        epoch=state.epoch,
+        first_n=state.first_n,
+        last_n=state.last_n,
+        seed_n=state.seed_n,
+        baseline_id=format_reference(state.baseline.newest_id),
+        baseline_time_s=state.baseline.time_s,
+        head=tuple(map(_entry, head)),
+        tail=tuple(_entry(entry) for entry in tail if entry.n not in known),
+    )
+
+
+def _entry(arrival: Arrival) -> Entry:
+    return Entry(
+        n=arrival.n,
+        id=format_reference(arrival.id),
+        arrived_at_s=arrival.arrived_at_s,
+        sent_at_s=arrival.sent_at_s,
+        source=arrival.source,
+    )
+
+
+async def _subscriptions(store: RedisStore, caller: CallerKey) -> tuple[Position, ...]:
+    return tuple(
+        Position(
+            name=one.name,
+            after_id=format_reference(one.after_id),
+            outstanding=one.outstanding,
+            created_s=one.created_s,
+            used_s=one.used_s,
+            readable=one.readable,
+        )
+        for one in await list_subscriptions(store.documents, caller)
+    )
+
+
+def remarks(view: View) -> tuple[Remark, ...]:
+    """What a view means. The first one is the heart of it."""
+    return tuple(_remarks(view))
+
+
+def _remarks(view: View) -> Iterator[Remark]:
+    if view.sealed:
+        yield Remark(
+            what="its activation does not open with this FMSG_SEAL_KEY",
+            do="Use the key of the fleet; if a rotation left it behind, its next request makes a new one.",
+        )
+        return
+    if view.asked is None:
+        if view.ledger is None and not any(view.kept.values()):
+            yield Remark(
+                what="it is not known here",
+                do="Check the address, and FMSG_API_URL and FMSG_REDIS_PREFIX: they are part of what names it.",
+            )
+        else:
+            yield Remark(what="it is at rest: nobody asked for it in a while", do="Its next request wakes it.")
+        return
+    yield from _active(view, view.asked)
+
+
+def _active(view: View, asked: Asked) -> Iterator[Remark]:
+    owner, feed = view.owner, view.feed
+    if owner is None:
+        yield Remark(what="no daemon has it, so its waits poll", do="Look whether one runs: fmsg-mcpd status.")
+    elif not owner.alive:
+        yield Remark(
+            what=f"its daemon {owner.daemon} is gone, so its waits poll",
+            do="Another one takes it within seconds, if one runs: fmsg-mcpd status.",
+        )
+    elif feed is None:
+        yield Remark(what="its daemon has not said anything of it yet", do="Look again in a few seconds.")
+    elif feed.daemon != owner.daemon:
+        yield Remark(what=f"it goes from {feed.daemon} to {owner.daemon}", do="Look again in a few seconds.")
+    elif feed.live:
+        yield Remark(what="its feed is live")
+    else:
+        yield _not_live(feed, asked)
+        return
+    if asked.token_until_s is None:
+        yield Remark(
+            what="there is no valid token for its feed",
+            do="Its next request brings one; the socket stays open meanwhile, if the host lets it.",
+        )
+
+
+def _not_live(feed: FeedReport, asked: Asked) -> Remark:
+    what = f"its feed is {feed.state}, so its waits poll" + (f": {feed.error}" if feed.error else "")
+    if feed.state == "stopped":
+        return Remark(what=what, do="The host refuses it: ask there. Then --reconnect, or its next new token, helps.")
+    if feed.needs_credential or asked.token_until_s is None:
+        return Remark(what=what, do="It lacks a valid token: its next request brings one.")
+    return Remark(what=what, do="It tries again by itself, within a minute; --reconnect does so now.")

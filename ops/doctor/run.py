@@ -1,0 +1,194 @@
+"""`fmsg-mcpd doctor`: tries everything that has to work, and says of each thing what came and what to do."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from fmsg.errors import BadInput
+from fmsg.http import HostHttp
+from ledger.redis.topology import parse_url
+from ledger.seal import SealKeyInvalid, SealKeys
+from ops import interrupt
+from ops.doctor.findings import Clean, Finding, is_fit, line, summary, to_json
+from ops.doctor.host import HostChecks
+from ops.doctor.local import SERVING, check_admission, check_configuration, check_files, check_own_server
+from ops.doctor.proxy import check_proxy
+from ops.doctor.redis import RedisChecks
+from ops.settings import Settings
+
+Group = Literal["configuration", "host", "redis", "proxy"]
+"""Checks that are made together."""
+
+GROUPS: tuple[Group, ...] = ("configuration", "host", "redis", "proxy")
+
+ROLES = ("stdio", "fleet", "front", "daemon", "worker", "up")
+"""What the environment may be meant for."""
+
+HOLD_S = 75.0
+"""Longer than the 60 s that most proxies have as their idle timeout."""
+
+MAX_KEY_BYTES = 4096
+"""A key is under 200 bytes; whoever names another file by mistake gets an error and not its contents sent away."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says."""
+
+    role: str | None = None
+    key_file: str | None = None
+    mcp_url: str | None = None
+    hold_s: float = HOLD_S
+    only: tuple[Group, ...] = ()
+
+    def wants(self, group: Group) -> bool:
+        """Whether a group of checks is made."""
+        return not self.only or group in self.only
+
+
+def doctor(options: Options, *, as_json: bool) -> int:
+    """Run the checks and print them; the exit status: 0 unless something failed."""
+    # What libraries log is told in the findings; without a handler Python would print it between them.
+    logging.getLogger().addHandler(logging.NullHandler())
+    try:
+        key = None if options.key_file is None else read_key(options.key_file)
+    except BadInput as error:
+        print(f"fmsg-mcpd doctor: {error}", file=sys.stderr)
+        return 2
+    role = options.role or likely_role(os.environ)
+    try:
+        findings = interrupt.run(_run(options, role=role, key=key, aloud=not as_json))
+    except KeyboardInterrupt:
+        return 130
+    if as_json:
+        print(to_json(findings, role=role).decode())
+    else:
+        print(f"\n{summary(findings)}.")
+    return 0 if is_fit(findings) else 1
+
+
+async def _run(options: Options, *, role: str, key: str | None, aloud: bool) -> list[Finding]:
+    if aloud:
+        print(f"Looking at this environment as one for {'a fleet' if role == 'fleet' else f'`{role}`'}.\n")
+    clean = Clean(secrets_of(os.environ, key))
+    colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    findings = []
+    async for finding in examine(options, os.environ, role=role, key=key):
+        findings.append(clean.finding(finding))
+        if aloud:
+            print(line(findings[-1], colours=colours), flush=True)
+    return findings
+
+
+async def examine(
+    options: Options, environ: Mapping[str, str], *, role: str, key: str | None = None
+) -> AsyncIterator[Finding]:
+    """All findings, in order. They may hold secrets still: `Clean` takes those out."""
+    configuration = check_configuration(environ, role=role)
+    settings = configuration.settings
+    if options.wants("configuration"):
+        for finding in configuration.findings:
+            yield finding
+        yield check_files(settings, role=role)
+        if role in SERVING:
+            for finding in check_admission(settings, mcp_url=options.mcp_url):
+                yield finding
+    key = key or settings.api_key
+    if options.wants("host"):
+        async for finding in _host(settings, role=role, key=key):
+            yield finding
+    if options.wants("redis"):
+        async for finding in _redis(settings, role=role):
+            yield finding
+    if options.wants("proxy") and options.mcp_url is not None:
+        if key is None:
+            came = "it takes an API key: give one with --key-file"
+            yield Finding(check="proxy", level="skipped", tried=f"hold a wait through {options.mcp_url}", came=came)
+        else:
+            yield await check_proxy(options.mcp_url, key, options.hold_s)
+
+
+async def _host(settings: Settings, *, role: str, key: str | None) -> AsyncIterator[Finding]:
+    if settings.api_url is None:
+        return  # said as a matter of configuration
+    try:
+        http = HostHttp(settings.api_url, allow_insecure=settings.allow_insecure_http)
+    except BadInput:
+        return
+    no_key = "FMSG_API_KEY is not set" if role == "stdio" else "it takes an API key: give one with --key-file"
+    async with http:
+        async for finding in HostChecks(http, api_key=key, no_key=no_key).run():
+            yield finding
+
+
+async def _redis(settings: Settings, *, role: str) -> AsyncIterator[Finding]:
+    if settings.redis_url is None:
+        if role == "up":
+            yield check_own_server()
+        return
+    try:
+        seal = None if settings.seal_key is None else SealKeys.parse(settings.seal_key)
+    except SealKeyInvalid:
+        seal = None
+    queue_url = None
+    if role in ("worker", "fleet"):  # `up` does its jobs in the process
+        queue_url = settings.queue_redis_url or settings.redis_url
+    try:
+        checks = RedisChecks(
+            settings.redis_url,
+            prefix=settings.redis_prefix,
+            seal=seal,
+            queue_url=queue_url,
+            api_url=None if settings.api_url is None else settings.api_url.rstrip("/"),
+        )
+    except ValueError:
+        return
+    async for finding in checks.run():
+        yield finding
+
+
+def likely_role(environ: Mapping[str, str]) -> str:
+    """What an environment is meant for: a key belongs to stdio, a Redis without one to a fleet."""
+    if environ.get("FMSG_REDIS_URL", "").strip() and not environ.get("FMSG_API_KEY", "").strip():
+        return "fleet"
+    return "stdio"
+
+
+def read_key(path: str) -> str:
+    """The API key in a file, ``-`` for standard input. Raises `BadInput`."""
+    try:
+        text = sys.stdin.read(MAX_KEY_BYTES + 1) if path == "-" else _beginning(Path(path))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise BadInput(f"--key-file: {path} cannot be read ({reason}). Name a file that holds one API key.") from None
+    if not text.strip() or len(text) > MAX_KEY_BYTES or len(text.split()) != 1:
+        raise BadInput(f"--key-file: {path} does not hold one API key and nothing else.")
+    return text.strip()
+
+
+def _beginning(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        return file.read(MAX_KEY_BYTES + 1)
+
+
+def secrets_of(environ: Mapping[str, str], key: str | None) -> Iterator[str | None]:
+    """Everything that must not be shown."""
+    yield key
+    yield environ.get("FMSG_API_KEY", "").strip()
+    yield from (part.strip() for part in environ.get("FMSG_SEAL_KEY", "").split(","))
+    for name in ("FMSG_REDIS_URL", "FMSG_QUEUE_REDIS_URL"):
+        url = environ.get(name, "").strip()
+        credentials = url.rpartition("@")[0].partition("://")[2]
+        yield from (credentials, credentials.partition(":")[2])
+        try:
+            parsed = parse_url(url) if url else None
+        except ValueError:
+            continue
+        if parsed is not None:
+            yield from (parsed.password, parsed.options.get("sentinel_password"))

@@ -1,0 +1,1 @@
+"""`fmsg-mcpd status`: the whole deployment at a glance, problems first."""
