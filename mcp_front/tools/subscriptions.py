@@ -12,7 +12,7 @@ from mcp_front.framing import STATEMENT, Report
 from mcp_front.render import Fields, reference, rfc3339, shown_address
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.tool import Tool, ToolResult, define
-from mcp_front.waiting.subscription_record import Summary
+from mcp_front.waiting.subscribed import Summary
 
 
 async def _wait_subscriptions(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:

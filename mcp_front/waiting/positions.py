@@ -1,8 +1,13 @@
 """From a message id to the place where a wait goes on reading: in the ledger, on the host's list before it, or both.
 
-An offset that this ledger handed out is exact. Everything else is an id whose place among the arrivals is an estimate:
-an id from a list, from before a flush, from another replica's emergency ledger. Then what may have arrived after it
-comes again: what has a higher id (it was given its id later) or became available later (late drafts, added people).
+- A position that this life of the ledger recorded is exact.
+- Every other id is an *estimate*: one from a list, one of the caller's own messages, one from before a reset. Neither
+  its id nor its time alone says when it arrived. A draft that is sent late, and a message that somebody is added to,
+  have low ids and the time at which they became available; a message that was long on its way has the id of its arrival
+  and the time of its sending. So what has a higher id or a later time may have arrived later, and comes.
+- What comes and may have been returned before is marked.
+- An estimate from before the ledger's last reset (`resets`) is moved back by two minutes.
+- Before the ledger lies the host's list, read in one order (`backlog`).
 """
 
 from __future__ import annotations
@@ -16,29 +21,33 @@ import msgspec
 from fmsg.address import same_address
 from fmsg.errors import Forbidden, NotFound
 from fmsg.message import Message
-from ledger.catch_up import CaughtUp, catch_up, is_news, seen_from
+from ledger.catch_up import CaughtUp, is_news, seen_from
 from ledger.port import Documents, Ledger, NoLedger
 from ledger.values import Arrival, CallerKey, LedgerState, Place
-from mcp_front.waiting.backlog import Moved, Origin, Past, WaitApi, nothing_past, read_past
-from mcp_front.waiting.errors import UnknownPosition
-from mcp_front.waiting.list_positions import Step, load_step
-from mcp_front.waiting.precedence import (
-    MARKS_S,
-    arrived_after,
-    may_follow,
-    out_of_order,
-    perhaps_returned,
-    reaches_back_to,
-    younger,
+from mcp_front.waiting.backlog import (
+    Backlog,
+    ListPosition,
+    Moved,
+    Origin,
+    WaitApi,
+    load_list_position,
+    no_backlog,
+    read_backlog,
 )
-from mcp_front.waiting.recent import Recent
-from mcp_front.waiting.resets import LOOK_BACK_S, Unrest
+from mcp_front.waiting.request import UnknownPosition
+from mcp_front.waiting.resets import LOOK_BACK_S
 
 CHUNK = 200
 """Entries read at once when looking back."""
 BACK_S = 600.0
 """How far before a message's own time entries are looked at that may have arrived after it: the skew of the clocks of
 host and ledger, with much room."""
+SKEW_S = 120.0
+"""An entry recorded so long before a message was sent arrived before it, whatever the clocks say."""
+MARKS_S = 86_400.0
+"""How long a position and the ids returned above it are remembered (`ledger.limits.LedgerLimits.returned_ttl_s`)."""
+CLOCKS_S = 2.0
+"""How far the clocks of host and ledger are taken to differ, where only the ledger's is at hand."""
 AT_ONCE_S = 0.05
 """A call that finds its place so soon after it began looks at the newest entry only, unless that is younger."""
 END = 2**52
@@ -67,7 +76,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a wait goes on reading: ``past`` first, where there is any, then the ledger's entries after ``after_n``.
+    """Where a wait goes on reading: ``backlog`` first, where there is any, then the ledger's entries after ``after_n``.
 
     ``over``: ids in the ledger that lie before the position although they are met again from here. ``doubtful``: ids
     that may have been returned or not. ``verify``: the entry at ``after_n`` must be ``position.id``.
@@ -76,14 +85,84 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     position: Position
     after_n: int
     epoch: str = ""
-    past: Past | None = None
+    backlog: Backlog | None = None
     over: frozenset[int] = frozenset()
     doubtful: frozenset[int] = frozenset()
     verify: bool = False
 
 
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of the entries before an estimated place come: ``wanted``; and which of those with a mark: ``doubtful``."""
+
+    wanted: frozenset[int]
+    doubtful: frozenset[int]
+
+
+def may_follow(one: Arrival, message_id: int, at_s: float) -> bool:
+    """Whether an arrival can have come after a message with this id and time, in spite of its place."""
+    return one.id > message_id or one.sent_at_s > at_s
+
+
+def estimate_recorded(
+    before: Sequence[Arrival], entry: Arrival, state: LedgerState, *, handed_out_n: int, reset: bool
+) -> Estimate:
+    """For a message that the ledger holds as ``entry`` and never handed out; ``before`` are the entries before it.
+
+    ``handed_out_n``: the highest offset among those that was. ``reset``: the ledger was reset after the message.
+    """
+    follows = [one for one in before if may_follow(one, entry.id, entry.sent_at_s)]
+    forgotten = entry.n > state.seed_n and entry.arrived_at_s + MARKS_S < state.now_s
+    doubtful = {
+        one.id
+        for one in follows
+        # With a higher id but an earlier time it was on its way for a while, or follows a draft that was sent late.
+        # The latter is by far the commoner: then it was returned before.
+        if forgotten or state.seed_n < one.n <= handed_out_n or one.sent_at_s < entry.sent_at_s
+    }
+    if reset:
+        since_s = entry.sent_at_s - LOOK_BACK_S
+        young = (one for one in before if max(one.sent_at_s, one.arrived_at_s) >= since_s)
+        doubtful |= {one.id for one in young if one.sent_at_s <= entry.sent_at_s}
+    return Estimate(wanted=frozenset(doubtful).union(one.id for one in follows), doubtful=frozenset(doubtful))
+
+
+def estimate_sent(
+    entries: Sequence[Arrival], message_id: int, sent_at_s: float, state: LedgerState, *, handed_out_n: int
+) -> Estimate:
+    """For one of the caller's own messages: what arrived after it was sent. ``handed_out_n`` as above."""
+    follows = [one for one in entries if _arrived_after(one, message_id, sent_at_s, state)]
+    late = (one.id for one in entries if one.n > handed_out_n and one.arrived_at_s > sent_at_s)
+    return Estimate(
+        wanted=frozenset(one.id for one in follows).union(late),
+        doubtful=frozenset(one.id for one in follows if one.n <= handed_out_n and one.arrived_at_s <= sent_at_s),
+    )
+
+
+def _arrived_after(one: Arrival, message_id: int, sent_at_s: float, state: LedgerState) -> bool:
+    recorded_in_time = one.n <= state.seed_n or one.arrived_at_s > sent_at_s - SKEW_S
+    return recorded_in_time and may_follow(one, message_id, sent_at_s)
+
+
+def younger(
+    entries: Sequence[Arrival], *, began_s: float, elapsed_s: float, host_time_s: float | None
+) -> frozenset[int]:
+    """Those of the newest entries that may be younger than the call, which began at ``began_s`` of the ledger's clock.
+
+    What was pushed since is. What looks at the host found since, or a ledger that began took over, is judged by the
+    time it carries. (A message that was long on its way and came in while the host was asked counts as older.)
+    """
+    earliest_s = began_s - CLOCKS_S if host_time_s is None else math.floor(host_time_s) - elapsed_s
+    latest_s = earliest_s + elapsed_s + 3.0
+    return frozenset(
+        entry.id
+        for entry in entries
+        if (entry.source == "push" and entry.arrived_at_s >= began_s)
+        or ((entry.arrived_at_s >= began_s or entry.source == "seed") and earliest_s < entry.sent_at_s <= latest_s)
+    )
+
+
 class Positions:
-    """Finds places for one caller in one ledger. Every method raises what the host and the ledger raise."""
+    """Finds places for one caller in the ledger. Every method raises what the host and the ledger raise."""
 
     def __init__(
         self,
@@ -93,34 +172,20 @@ class Positions:
         caller: CallerKey,
         address: str,
         *,
-        seed_limit: int,
-        unrest: Callable[[str], Awaitable[Unrest | None]] | None = None,
-        recent: Recent | None = None,
-        emergency: bool = False,
+        look: Callable[[], Awaitable[CaughtUp]],
+        last_reset: Callable[[str], Awaitable[float | None]],
     ) -> None:
-        """``unrest`` is told the ledger's epoch and tells of a change of ledgers, if there was one.
+        """``look`` compares the host's list with the ledger now, and begins the ledger where there is none.
 
-        ``recent``: what this process read of the shared ledger. ``emergency``: the ledger is none that lasts.
+        ``last_reset`` takes the ledger's epoch and gives the time of its last reset, if there was one.
         """
-        self.look_together: Callable[[], Awaitable[CaughtUp]] | None = None
-        """Looks at the host's list together with the caller's other waits; else each looks for itself."""
         self._api = api
         self._ledger = ledger
         self._documents = documents
         self._caller = caller
         self._address = address
-        self._seed_limit = seed_limit
-        self._unrest = unrest
-        self._recent = recent or Recent()
-        self._emergency = emergency
-
-    async def look(self) -> CaughtUp:
-        """Compare the host's list with the ledger now; begin the ledger where there is none."""
-        to = (self._api, self._ledger, self._caller, self._address)
-        return await catch_up(*to, source="poll", seed_limit=self._seed_limit)
-
-    async def _look(self) -> CaughtUp:
-        return await (self.look() if self.look_together is None else self.look_together())
+        self._look = look
+        self._last_reset = last_reset
 
     async def now(self, caught_up: CaughtUp | None, *, elapsed_s: float) -> Start:
         """Behind the newest message there was when the call began, ``elapsed_s`` ago.
@@ -160,24 +225,20 @@ class Positions:
         if position.id == 0:
             return await self._from_the_list(position, Origin(id=0), state)
         if place is not None:
-            return await self._in_ledger(position.id, place.n)
-        step = await self._step(position)
-        if step is not None and step.epoch == state.epoch:
-            walked = Position(position.id, 0, state.epoch, step.offset)
-            return await self._from_the_list(walked, Origin(id=position.id, offset=step.offset), state)
-        if not position.foreign:
-            order = await self._ledger.out_of_order(self._caller, [position.id])
-            if position.id in order.handed_out:
-                return await self._from_the_list(Position(position.id), Origin(id=position.id), state)
+            return await self._recorded(position.id, place.n)
+        if not position.foreign and (origin := await self._exact_origin(position, state)) is not None:
+            known = Position(position.id, 0, state.epoch, origin.offset) if origin.listed else Position(position.id)
+            return await self._from_the_list(known, origin, state)
         return await self._unknown_to_ledger(position.id, state)
 
-    async def _step(self, position: Position) -> Step | None:
-        """What is known of a position that lies before what the ledger holds."""
-        if position.foreign:
-            return None
-        if position.epoch:
-            return Step(position.epoch, position.offset)
-        return await load_step(self._documents, self._caller, position.id)
+    async def _exact_origin(self, position: Position, state: LedgerState) -> Origin | None:
+        """A position before what the ledger holds, if this life of the ledger handed it out."""
+        listed = ListPosition(position.epoch, position.offset) if position.epoch else None
+        listed = listed or await load_list_position(self._documents, self._caller, position.id)
+        if listed is not None and listed.epoch == state.epoch:
+            return Origin(id=position.id, offset=listed.offset, listed=True)
+        order = await self._ledger.out_of_order(self._caller, [position.id])
+        return Origin(id=position.id) if position.id in order.handed_out else None
 
     async def _state(self) -> LedgerState:
         return await self._ledger.state(self._caller) or (await self._look()).state
@@ -194,59 +255,47 @@ class Positions:
         self, position: Position, origin: Origin, state: LedgerState, *, at_s: float = -math.inf
     ) -> Start:
         """What the list holds after ``origin``, then the whole ledger. ``at_s``: when the origin became available."""
-        past = await self._past(origin, state)
+        backlog = await self._backlog(origin, state)
         return Start(
             position=position,
             after_n=state.first_n - 1,
             epoch=state.epoch,
-            past=past,
-            doubtful=past.early_until(at_s),
+            backlog=backlog,
+            doubtful=backlog.early_until(at_s),
         )
 
-    async def _in_ledger(self, message_id: int, n: int) -> Start:
+    async def _recorded(self, message_id: int, n: int) -> Start:
         """The ledger holds the message but never handed it out: its offset is an estimate."""
         entry = await self._entry(message_id, n)
-        if self._emergency:
-            return await self._in_time(entry.id, entry.sent_at_s)
         before, state = await self._back(n, since_s=entry.sent_at_s - BACK_S)
-        follows = {one.id for one in before if may_follow(one, entry.id, entry.sent_at_s)}
-        stood = self._recent.before(message_id)
-        known = {one.id for one in before if one.id in stood and one.sent_at_s <= entry.sent_at_s}
-        follows -= known
-        unrest = await self._unrest_at(entry.sent_at_s, state)
-        again = perhaps_returned(before, follows, entry, state, unrest) | out_of_order(before, state)
-        again -= known
-        if follows:
-            handed_out_n = await self._handed_out_n(before)
-            again |= {one.id for one in before if one.id in follows and state.seed_n < one.n <= handed_out_n}
-            # With a higher id but an earlier time it was on its way for a while, or follows a draft that was sent late.
-            # The latter is by far the commoner: then it was returned before.
-            again |= {one.id for one in before if one.id in follows and one.sent_at_s < entry.sent_at_s}
-        doubtful = [one for one in before if one.id in follows or one.id in again]
-        past = None
+        reset = await self._was_reset_after(entry.sent_at_s, state)
+        handed_out_n = await self._handed_out_n(
+            [one for one in before if may_follow(one, entry.id, entry.sent_at_s)],
+        )
+        estimate = estimate_recorded(before, entry, state, handed_out_n=handed_out_n, reset=reset)
+        backlog, doubtful = None, estimate.doubtful
         oldest = before[0] if before else entry
         trimmed = oldest.n == state.first_n > 1 and oldest.arrived_at_s >= entry.sent_at_s - BACK_S
         if n <= state.seed_n or trimmed:
-            early_s = entry.sent_at_s - LOOK_BACK_S if unrest else entry.sent_at_s
-            past = await self._past(Origin(id=entry.id, early_s=early_s, exact=False), state)
-            again |= past.early_until(entry.sent_at_s)
-        after_n = doubtful[0].n - 1 if doubtful else n
-        met_from = state.first_n if past is not None and past.early else after_n + 1
-        over = frozenset(one.id for one in (*before, entry) if one.n >= met_from and one not in doubtful)
-        settled = not doubtful and (past is None or past.is_empty)
+            early_s = entry.sent_at_s - LOOK_BACK_S if reset else entry.sent_at_s
+            backlog = await self._backlog(Origin(id=entry.id, early_s=early_s, exact=False), state)
+            doubtful |= backlog.early_until(entry.sent_at_s)
+        after_n = next((one.n - 1 for one in before if one.id in estimate.wanted), n)
+        met_from = state.first_n if backlog is not None and backlog.early else after_n + 1
+        settled = not estimate.wanted and (backlog is None or backlog.is_empty)
         return Start(
             position=Position(entry.id, n, state.epoch) if settled else Position(entry.id),
             after_n=after_n,
             epoch=state.epoch,
-            past=past,
-            over=over,
-            doubtful=again,
+            backlog=backlog,
+            over=frozenset(one.id for one in (*before, entry) if one.n >= met_from and one.id not in estimate.wanted),
+            doubtful=doubtful,
         )
 
-    async def _unrest_at(self, at_s: float, state: LedgerState) -> Unrest | None:
-        """The change of ledgers that a position of this time may be from before, if there was one."""
-        unrest = await self._unrest(state.epoch) if self._unrest else None
-        return unrest if unrest is not None and unrest.since_s <= at_s <= unrest.until_s else None
+    async def _was_reset_after(self, at_s: float, state: LedgerState) -> bool:
+        """Whether a position of this time may be from before the ledger's last reset."""
+        reset_at_s = await self._last_reset(state.epoch)
+        return reset_at_s is not None and at_s <= reset_at_s
 
     async def _unknown_to_ledger(self, message_id: int, state: LedgerState) -> Start:
         message = await self._fetch(message_id)
@@ -256,7 +305,7 @@ class Positions:
                 "Pass the after_id of the last result, or leave it out to wait from now on."
             )
         if same_address(message.from_, self._address):
-            return await self._after_sending(message_id, message.time)
+            return await self._sent(message_id, message.time)
         seen = seen_from(message, address=self._address, root=0)
         if is_news(seen, state.baseline):
             # It arrived, and the ledger has not heard of it: neither of what came with it.
@@ -265,34 +314,15 @@ class Positions:
             place = await self._place(message_id)
             if place is None:
                 raise Moved("trimmed")
-            return await self._in_ledger(message_id, place.n)
-        if self._emergency:
-            entries, _ = await self._back(END, since_s=-math.inf)
-            if reaches_back_to(entries, seen.sent_at_s):
-                return await self._in_time(seen.id, seen.sent_at_s)
-        origin = await self._origin(seen.id, seen.sent_at_s, state)
+            return await self._recorded(message_id, place.n)
+        reset = await self._was_reset_after(seen.sent_at_s, state)
+        early_s = seen.sent_at_s - LOOK_BACK_S if reset else seen.sent_at_s
+        origin = Origin(id=seen.id, early_s=early_s, exact=False)
         start = await self._from_the_list(Position(message_id), origin, state, at_s=seen.sent_at_s)
-        if seen.sent_at_s + MARKS_S > state.now_s or start.past is None:
+        if seen.sent_at_s + MARKS_S > state.now_s or start.backlog is None:
             return start
         # So long ago that what was handed out then is forgotten: what may have been returned with it is marked.
-        return msgspec.structs.replace(start, doubtful=start.doubtful | start.past.early)
-
-    async def _in_time(self, message_id: int, at_s: float) -> Start:
-        """Behind a message in the order in which messages became available, for a ledger that is none that lasts.
-
-        A late draft, or an old message somebody was added to, does not lead back to what has higher ids. What this
-        passes over, since it was on its way for longer than others, comes when the store is back: the position stays.
-        """
-        entries, state = await self._back(END, since_s=-math.inf)
-        follows = [one for one in entries if (one.sent_at_s, one.id) > (at_s, message_id)]
-        after_n = (follows[0].n if follows else state.last_n + 1) - 1
-        wanted = {one.id for one in follows}
-        return Start(
-            position=Position(message_id),
-            after_n=after_n,
-            epoch=state.epoch,
-            over=frozenset(one.id for one in entries if one.n > after_n and one.id not in wanted),
-        )
+        return msgspec.structs.replace(start, doubtful=start.doubtful | start.backlog.early)
 
     async def _fetch(self, message_id: int) -> Message:
         try:
@@ -305,27 +335,28 @@ class Positions:
                 "everything from the beginning."
             ) from error
 
-    async def _after_sending(self, message_id: int, sent_at_s: float) -> Start:
+    async def _sent(self, message_id: int, sent_at_s: float) -> Start:
         """Behind one of the caller's own messages: what arrived after it was sent, in doubt earlier."""
         back, state = await self._back(END, since_s=sent_at_s - BACK_S)
-        follows = [one for one in back if arrived_after(one, message_id, sent_at_s, state)]
-        rest = [one for one in back if one.arrived_at_s > sent_at_s or one in follows]
-        handed_out_n = await self._handed_out_n(rest)
-        wanted = {one.id for one in follows}
-        wanted |= {one.id for one in rest if one.n > handed_out_n and one.arrived_at_s > sent_at_s}
-        after_n = next((one.n for one in back if one.id in wanted), back[-1].n + 1 if back else state.last_n + 1) - 1
+        after = [
+            one for one in back if one.arrived_at_s > sent_at_s or _arrived_after(one, message_id, sent_at_s, state)
+        ]
+        handed_out_n = await self._handed_out_n(after)
+        estimate = estimate_sent(back, message_id, sent_at_s, state, handed_out_n=handed_out_n)
+        end_n = back[-1].n if back else state.last_n
+        after_n = next((one.n - 1 for one in back if one.id in estimate.wanted), end_n)
         behind = next((one.id for one in back if one.n == after_n), None)
-        past = None
+        backlog = None
         if message_id < state.baseline.newest_id or sent_at_s <= state.baseline.time_s:
-            past = await self._past(Origin(id=message_id, early_s=sent_at_s, exact=False), state)
-        settled = past is None or past.is_empty
+            backlog = await self._backlog(Origin(id=message_id, early_s=sent_at_s, exact=False), state)
+        settled = backlog is None or backlog.is_empty
         return Start(
             position=Position(behind, after_n, state.epoch) if settled and behind else Position(message_id),
             after_n=after_n,
             epoch=state.epoch,
-            past=past,
-            over=frozenset(one.id for one in back if one.n > after_n and one.id not in wanted),
-            doubtful=frozenset(one.id for one in follows if one.n <= handed_out_n and one.arrived_at_s <= sent_at_s),
+            backlog=backlog,
+            over=frozenset(one.id for one in back if one.n > after_n and one.id not in estimate.wanted),
+            doubtful=estimate.doubtful,
         )
 
     async def _handed_out_n(self, entries: Sequence[Arrival]) -> int:
@@ -335,17 +366,12 @@ class Positions:
         places = await self._ledger.locate(self._caller, [one.id for one in entries])
         return max((place.n for place in places.values() if place.handed_out), default=0)
 
-    async def _origin(self, message_id: int, at_s: float, state: LedgerState) -> Origin:
-        """A message that the ledger does not hold and did not hand out, as where to go on from."""
-        unrest = await self._unrest_at(at_s, state)
-        return Origin(id=message_id, early_s=at_s - LOOK_BACK_S if unrest else at_s, exact=False)
-
-    async def _past(self, origin: Origin, state: LedgerState) -> Past:
+    async def _backlog(self, origin: Origin, state: LedgerState) -> Backlog:
         if not state.baseline.newest_id:
             # The ledger began with an empty inbox and was never trimmed: it holds all there ever was, and an agent that
             # waits for its first message asks from the beginning each time.
-            return nothing_past(state)
-        return await read_past(self._api, self._ledger, self._caller, self._address, origin=origin, state=state)
+            return no_backlog(state)
+        return await read_backlog(self._api, self._ledger, self._caller, self._address, origin=origin, state=state)
 
     async def _entry(self, message_id: int, n: int) -> Arrival:
         entries = (await self._ledger.read(self._caller, n - 1, 1)).entries

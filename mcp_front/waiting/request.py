@@ -1,13 +1,43 @@
-"""What a wait is asked for and what it answers, as plain values."""
+"""What a wait is asked for, what it answers, what it is refused for and which failures it outlasts.
+
+BadInput
+└── WaitError                 an argument of a wait cannot be followed
+    ├── UnknownPosition       ``after_id`` is no message of the caller
+    ├── UnknownThread         ``thread_of`` is no message the host knows
+    └── SubscriptionRefused   the name, the number or the filters of a subscription
+LedgerUnavailable
+└── SubscriptionAway          a subscription's position cannot be read now
+
+What the host or the store cannot do now is no error of a wait: it holds until its time limit, and then names the
+position to go on from. Only a subscription whose position nobody knows but the store has none to name.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 import msgspec
 
+from fmsg.errors import (
+    BadInput,
+    CredentialMissing,
+    FmsgError,
+    HostFailed,
+    HostMisbehaved,
+    HostUnreachable,
+    Throttled,
+)
+from ledger.port import LedgerUnavailable
 from ledger.values import Arrival
+
+TRANSIENT = (CredentialMissing, HostFailed, HostMisbehaved, HostUnreachable, Throttled)
+"""The host is in trouble or wants to be left alone; a later request may succeed. Everything else is an answer."""
+FIRST_DELAY_S = 1.0
+"""After the first failure: a connection that was cut is back by then."""
+MAX_DOUBLINGS = 10
+"""A bound on the arithmetic; the longest delay is reached long before."""
 
 Reason = Literal["own", "reaction", "no_reply", "from_mismatch", "other_thread"]
 """Why an arrival was passed over."""
@@ -87,5 +117,38 @@ class WaitSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How old the host's acceptance of the key may be when something from the ledger alone is returned."""
     progress_s: float = 15.0
     """Between progress notifications, where the client asked for them."""
-    retry_store_s: float = 2.0
-    """How long after a failure the store is left alone before it is tried again."""
+
+
+class WaitError(BadInput):
+    """An argument of a wait cannot be followed. The text names it, the reason and the next step."""
+
+
+class UnknownPosition(WaitError):
+    """``after_id`` names nothing the caller received or sent."""
+
+
+class UnknownThread(WaitError):
+    """``thread_of`` names nothing the host knows."""
+
+
+class SubscriptionRefused(WaitError):
+    """A subscription cannot be used this way: its name, its filters, or too many of them."""
+
+
+class SubscriptionAway(LedgerUnavailable):
+    """The store that keeps a subscription did not answer within the time limit. The text names the subscription."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The server's store, which keeps the position of subscription {name}, did not answer within the time "
+            "limit. Nothing is lost: no message was passed over."
+        )
+
+
+def retry_after_s(error: FmsgError, failures: int, *, longest_s: float, rng: random.Random) -> float:
+    """How long to leave the host alone after so many failures in a row: doubling, with full jitter above half of it."""
+    delay_s = min(FIRST_DELAY_S * 2.0 ** min(max(failures - 1, 0), MAX_DOUBLINGS), longest_s)
+    delay_s *= rng.uniform(0.5, 1.0)
+    if isinstance(error, Throttled) and error.retry_after_s is not None:
+        return max(delay_s, error.retry_after_s)
+    return delay_s

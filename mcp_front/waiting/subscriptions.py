@@ -22,8 +22,8 @@ import msgspec
 
 from fmsg.reference import format_reference
 from ledger.values import Arrival
-from mcp_front.waiting.errors import SubscriptionRefused
 from mcp_front.waiting.positions import Position
+from mcp_front.waiting.request import SubscriptionRefused
 
 MAX_SUBSCRIPTIONS = 32
 """Subscriptions per caller: one per task of a busy agent; each costs some kilobytes in the store."""

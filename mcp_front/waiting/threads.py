@@ -9,9 +9,8 @@ from ledger.thread_roots import resolve_roots
 from ledger.values import Arrival, CallerKey, Seen
 from mcp_front.waiting.backlog import WaitApi
 from mcp_front.waiting.decide import thread_of
-from mcp_front.waiting.errors import UnknownThread
 from mcp_front.waiting.positions import END
-from mcp_front.waiting.trouble import PASSING
+from mcp_front.waiting.request import TRANSIENT, UnknownThread
 
 LOOK_BACK = 300
 """Recent entries looked through for one that replies to a message nobody may read."""
@@ -61,7 +60,7 @@ async def _of_readable(api: WaitApi, ledger: Ledger, caller: CallerKey, message:
 async def _of_unreadable(api: WaitApi, ledger: Ledger, caller: CallerKey, message_id: int, error: HostRefused) -> int:
     try:
         return (await api.thread(message_id)).root_id
-    except PASSING:
+    except TRANSIENT:
         raise
     except FmsgError:
         pass

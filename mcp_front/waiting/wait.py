@@ -12,22 +12,27 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from ledger.deadlines import BEST_EFFORT_S, patient_for
 from ledger.port import LedgerError, Store
 from ledger.values import CallerKey
 from mcp_front.caller import Caller
 from mcp_front.waiting.call import Held
-from mcp_front.waiting.grounds import Grounds
-from mcp_front.waiting.policy import Keeper, PlainKeeper
+from mcp_front.waiting.caller_state import SPREAD_S, Shared
+from mcp_front.waiting.policy import AgentPolicy, Policy
 from mcp_front.waiting.request import Fit, WaitOutcome, WaitRequest, WaitSettings
-from mcp_front.waiting.subscribed import SubscriptionKeeper
-from mcp_front.waiting.subscription_record import Kept, Summary, delete_subscription, list_subscriptions
+from mcp_front.waiting.subscribed import (
+    SubscriptionPolicy,
+    SubscriptionRecord,
+    Summary,
+    delete_subscription,
+    list_subscriptions,
+)
 from mcp_front.waiting.sweep import Sweep
 from telemetry.metrics import BATCH_SIZE, WAITS, WAITS_HELD
 
 PULSE_S = 2.0
-"""Between looks at which daemons live. A daemon's death is then noticed that soon after its heartbeat ran out."""
-SPREAD_S = 1.0
-"""Over how long waits are woken that learn of a daemon's death, so that they do not all ask the store at once."""
+"""Between looks at the store and at which daemons live. A daemon's death is noticed so soon after its heartbeat ran
+out, and so is a store that takes no writes."""
 
 
 class Waiting:
@@ -48,7 +53,7 @@ class Waiting:
         self._store = store
         self._clock = clock
         self._rng = rng or random.Random()
-        self._grounds = Grounds(store, self.settings, clock=clock, rng=self._rng)
+        self._shared = Shared(store, self.settings, clock=clock, rng=self._rng, back=self._store_is_back)
         self._sweep = Sweep(store, every_s=self.settings.reread_s)
         self._held: dict[Held, None] = {}
         """In the order they came; a dict, since a set would wake them in another order in every process."""
@@ -78,12 +83,9 @@ class Waiting:
         held = Held(
             caller,
             request,
-            self._keeper(caller, request),
-            self._grounds,
+            self._policy(caller, request),
+            self._shared,
             self._sweep,
-            settings=self.settings,
-            clock=self._clock,
-            rng=self._rng,
             progress=progress,
             drain=drain,
             fit=fit,
@@ -111,12 +113,13 @@ class Waiting:
         """Forget one; whether there was one. Raises `SubscriptionRefused` for a bad name and what the store raises."""
         return await delete_subscription(self._store.documents, caller, name)
 
-    def _keeper(self, caller: Caller, request: WaitRequest) -> Keeper:
+    def _policy(self, caller: Caller, request: WaitRequest) -> Policy:
         if request.subscription is None:
-            return PlainKeeper(request.after_id)
+            return AgentPolicy(request.after_id)
         call = secrets.token_hex(6)
-        kept = Kept(self._store.documents, caller.key, request.subscription, call=call, clock=self._clock)
-        return SubscriptionKeeper(kept, request.after_id, clock=self._clock)
+        documents = self._store.documents
+        record = SubscriptionRecord(documents, caller.key, request.subscription, call=call, clock=self._clock)
+        return SubscriptionPolicy(record, request.after_id, clock=self._clock)
 
     def _enter(self, held: Held, drain: asyncio.Event | None) -> None:
         self._held[held] = None
@@ -145,23 +148,35 @@ class Waiting:
             self._pulse.cancel()
             self._pulse = None
             self._sweep.stop()
+            self._shared.watch.stop()
 
     async def _watch_drain(self, drain: asyncio.Event) -> None:
         await drain.wait()
         for held in tuple(self._drains[drain][1]):
-            held.wake()
+            held.wake_now()
 
     async def _watch_daemons(self) -> None:
-        """Wake the waits when a daemon is gone, or the store: they see for themselves what it means to them."""
+        """Check the store, and wake the waits when a daemon is gone: they see for themselves what it means to them."""
         alive: frozenset[str] | None = None
         while True:
             await asyncio.sleep(PULSE_S)
+            self._shared.watch.check()
+            if self._shared.watch.away:
+                continue
             try:
-                now = frozenset(member.id for member in await self._store.fleet.members())
+                with patient_for(BEST_EFFORT_S):
+                    now = frozenset(member.id for member in await self._store.fleet.members())
             except LedgerError:
-                now = frozenset()
+                continue
             if alive is not None and alive - now:
-                loop = asyncio.get_running_loop()
-                for held in tuple(self._held):
-                    loop.call_later(self._rng.uniform(0.0, SPREAD_S), held.wake)
+                self._spread(Held.wake)
             alive = now
+
+    def _store_is_back(self) -> None:
+        self._spread(Held.wake_now)
+
+    def _spread(self, wake: Callable[[Held], None]) -> None:
+        """Wake every wait within `SPREAD_S`, so that they do not all ask the store at once."""
+        loop = asyncio.get_running_loop()
+        for held in tuple(self._held):
+            loop.call_later(self._rng.uniform(0.0, SPREAD_S), wake, held)

@@ -10,7 +10,7 @@ from fmsg.reference import format_reference
 from ledger.port import FeedReport, Member, NoLedger
 from ledger.store import RedisStore
 from ledger.values import Arrival, CallerKey
-from mcp_front.waiting.subscription_record import list_subscriptions
+from mcp_front.waiting.subscribed import list_subscriptions
 
 SHOWN = 5
 """Entries shown of each end of a ledger."""

@@ -172,7 +172,9 @@ class _Maker:
             if fault == "feed":
                 self._between(at_s, until_s, "feed", *rng.choice((("break", "repair"), ("die", "revive"))))
             elif fault == "store":
-                self._between(at_s, until_s, "store", *rng.choice((("down", "up"), ("lossy", "sound"))))
+                self._between(
+                    at_s, until_s, "store", *rng.choice((("down", "up"), ("lossy", "sound"), ("refusing", "taking")))
+                )
             elif fault == "host":
                 self._between(at_s, until_s, "host", "host down", "host up")
             elif fault == "bells":

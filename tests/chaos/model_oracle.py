@@ -10,8 +10,7 @@ from fmsg.errors import FmsgError
 from ledger.port import LedgerError
 from ledger.values import Arrival
 from mcp_front.waiting.decide import CUT_BY_TIME
-from mcp_front.waiting.errors import WaitError
-from mcp_front.waiting.request import WaitOutcome, WaitRequest
+from mcp_front.waiting.request import WaitError, WaitOutcome, WaitRequest
 from mcp_front.waiting.results import STORE_AWAY
 from tests.chaos.model_case import BUSY_S, Case, Consumer
 from tests.chaos.model_world import ADDRESSES, ModelWorld
@@ -140,7 +139,8 @@ class Agent:
             return  # what comes again in doubt comes without what certainly lay before
         if request.after_id == self.began_with:
             return  # what lies before the id it began with is not for it, wherever it was recorded
-        if self._world.store.down or self._world.store.lossy or {CUT_BY_TIME, STORE_AWAY} & set(outcome.notes):
+        store = self._world.store
+        if store.down or store.lossy or {CUT_BY_TIME, STORE_AWAY} & set(outcome.notes):
             return
         opener = outcome.ids[0]
         try:
@@ -247,7 +247,7 @@ async def _events(world: ModelWorld) -> None:
 
 
 def _judge(case: Case, agents: list[Agent]) -> None:
-    forgetful = case.has("flush", "down", "lossy")
+    forgetful = case.has("flush")
     shared: dict[str, list[Agent]] = {}
     for number, agent in enumerate(agents):
         shared.setdefault(agent.spec.subscription or f"agent {number}", []).append(agent)

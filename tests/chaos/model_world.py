@@ -29,11 +29,12 @@ RECONCILE_S = 20.0
 
 
 class FaultyStore:
-    """A memory store that can be away, lose answers it has given effect to, forget everything, and ring no bells."""
+    """A memory store that can be away, refuse writes, lose answers, forget everything, and send no notifications."""
 
     def __init__(self, limits: LedgerLimits, rng: random.Random) -> None:
         self.down = False
         self.lossy = False
+        self.read_only = False
         self.deaf = False
         self.step_s = 0.0
         self._limits = limits
@@ -85,15 +86,32 @@ class FaultyStore:
         """Nothing to run."""
         return self._bell.running()
 
-    async def pass_(self, call: Callable[[], Any]) -> Any:
+    async def ping(self) -> None:
+        """See `ledger.port.Store`."""
+        await self.pass_(_nothing, writes=True)
+
+    async def pass_(self, call: Callable[[], Any], *, writes: bool) -> Any:
         """One command."""
         await asyncio.sleep(0)
         if self.down:
             raise LedgerUnavailable("the store is away")
+        if self.read_only and writes:
+            raise LedgerUnavailable("the store takes no writes")
         result = await call()
         if self.lossy and self._rng.random() < 0.1:
             raise LedgerUnavailable("the answer was lost")
         return result
+
+
+async def _nothing() -> None:
+    return
+
+
+READS = frozenset(
+    {"active", "compare", "feed", "feeds", "get", "heads", "holders", "load", "locate", "members", "names"}
+    | {"out_of_order", "read", "read_back", "returned", "settled", "state"}
+)
+"""The commands that a store answers which takes no writes."""
 
 
 class _Faulty:
@@ -107,7 +125,7 @@ class _Faulty:
         found = getattr(getattr(self._store, self._part), name)
         if not inspect.iscoroutinefunction(found):
             return found
-        return lambda *args, **kwargs: self._store.pass_(lambda: found(*args, **kwargs))
+        return lambda *args, **kwargs: self._store.pass_(lambda: found(*args, **kwargs), writes=name not in READS)
 
 
 class Feed:
@@ -274,6 +292,8 @@ class ModelWorld:
                 self.feed.alive = op.what == "revive"
             case "down" | "up":
                 self.store.down = op.what == "down"
+            case "refusing" | "taking":
+                self.store.read_only = op.what == "refusing"
             case "lossy" | "sound":
                 self.store.lossy = op.what == "lossy"
             case "flush":
@@ -294,7 +314,7 @@ class ModelWorld:
 
     async def mend(self) -> None:
         """Everything works again, and what was lost is found."""
-        self.store.down = self.store.lossy = self.store.deaf = False
+        self.store.down = self.store.lossy = self.store.deaf = self.store.read_only = False
         self.host.error = None
         self.feed.alive = self.feed.connected = True
         await self.feed.look_everywhere()

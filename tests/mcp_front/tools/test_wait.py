@@ -16,7 +16,7 @@ from mcp_front.tools.subscriptions import _listed
 from mcp_front.tools.wait import SHOWN_PENDING
 from mcp_front.topics import TOPICS
 from mcp_front.waiting.request import WaitOutcome, WaitSettings
-from mcp_front.waiting.subscription_record import Summary
+from mcp_front.waiting.subscribed import Summary
 from tests.mcp_front.agents import Agent, Answer, World, check_result, until
 
 MAX_ID = 2**63 - 1

@@ -9,7 +9,7 @@ import pytest
 from ledger.limits import LedgerLimits
 from ledger.store import MemoryStore
 from ledger.values import CallerKey, Slice
-from mcp_front.waiting.errors import UnknownPosition, UnknownThread
+from mcp_front.waiting.request import UnknownPosition, UnknownThread
 from tests.mcp_front.waiting.virtual import run, wall_s
 from tests.mcp_front.waiting.world import ANN, BEN, ME, SOMEBODY, World, ids
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ledger.values import Arrival
-from mcp_front.waiting.errors import SubscriptionRefused
 from mcp_front.waiting.positions import Position
+from mcp_front.waiting.request import SubscriptionRefused
 from mcp_front.waiting.subscriptions import (
     LEFT_ALONE_S,
     MAX_ABOVE,

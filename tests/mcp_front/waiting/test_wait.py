@@ -10,11 +10,10 @@ import pytest
 
 from fmsg.errors import Forbidden, HostFailed, HostUnreachable, Throttled, Unauthorized
 from ledger.limits import LedgerLimits
-from ledger.port import LedgerUnavailable
 from ledger.store import MemoryStore
 from ledger.values import Arrival
 from mcp_front.waiting.request import WaitOutcome
-from mcp_front.waiting.results import HOST_AWAY, STORE_AWAY
+from mcp_front.waiting.results import HOST_AWAY
 from telemetry.metrics import WAITS_HELD
 from tests.mcp_front.waiting.virtual import run, wall_s
 from tests.mcp_front.waiting.world import ANN, BEN, ME, World, ids
@@ -312,78 +311,6 @@ def test_a_key_refused_to_a_poll_ends_only_the_call_it_belongs_to() -> None:
         world.host.error = Unauthorized(401, "api key revoked")
         with pytest.raises(Unauthorized, match="revoked"):
             await call
-
-    run(scenario())
-
-
-class Flaky(MemoryStore):
-    """A store that can be away."""
-
-    def __init__(self) -> None:
-        super().__init__(clock=wall_s)
-        self.away = False
-        inner = self.ledger
-        store = self
-
-        class Ledger:
-            def __getattr__(self, name: str) -> object:
-                method = getattr(inner, name)
-
-                async def call(*arguments: object, **more: object) -> object:
-                    if store.away:
-                        raise LedgerUnavailable("Redis: connection refused")
-                    return await method(*arguments, **more)
-
-                return call
-
-        self.ledger = Ledger()  # type: ignore[assignment]
-
-
-def test_without_the_store_waits_go_on_by_polling() -> None:
-    """Redis is unreachable: messages are found all the same, with a note; when it is back they come again, marked."""
-
-    async def scenario() -> None:
-        store = Flaky()
-        world = World(store=store)
-        await world.arrive(4, push=False)
-        await asyncio.sleep(500.0)
-        first = await world.wait(after_id=4, timeout_s=0.0)
-        store.away = True
-        call = asyncio.create_task(world.wait(after_id=first.after_id, timeout_s=60.0))
-        await asyncio.sleep(5.0)
-        await world.arrive(5, push=False)
-        outcome = await call
-        assert (ids(outcome.ids), outcome.after_id, outcome.transport) == ([5], 4, "poll")
-        assert STORE_AWAY in outcome.notes
-        store.away = False
-        await asyncio.sleep(10.0)
-        await world.arrive(6, push=False)
-        again = await world.wait(after_id=4, timeout_s=60.0)
-        assert (ids(again.ids), set(again.already_returned), len(again.notes)) == ([5], {5}, 0)
-        after = await world.wait(after_id=again.after_id, timeout_s=60.0)
-        assert (ids(after.ids), after.already_returned) == ([6], frozenset())
-
-    run(scenario())
-
-
-def test_a_store_that_goes_and_comes_back_under_a_held_call_loses_nothing() -> None:
-    """Redis goes and comes back while a call is held: it moves to polling and back, and gets its message."""
-
-    async def scenario() -> None:
-        store = Flaky()
-        world = World(store=store)
-        await world.arrive(4, push=False)
-        await asyncio.sleep(500.0)
-        call = asyncio.create_task(world.wait(after_id=4, timeout_s=120.0))
-        await asyncio.sleep(5.0)
-        store.away = True
-        await asyncio.sleep(40.0)
-        store.away = False
-        await asyncio.sleep(30.0)
-        await world.arrive(5, push=False)
-        outcome = await call
-        assert ids(outcome.ids) == [5]
-        assert outcome.notes == ()
 
     run(scenario())
 
