@@ -10,8 +10,8 @@ from typing import Protocol
 import msgspec
 
 from daemon.feed.context import FeedContext
+from daemon.feed.diagnosis import Diagnosis, diagnose
 from daemon.feed.losses import LossDetector
-from fmsg.backoff import Diagnosis, diagnose
 from fmsg.errors import FmsgError
 from fmsg.webapi import WebApi
 from ledger.catch_up import CaughtUp, catch_up

@@ -7,9 +7,9 @@ import logging
 from typing import Protocol
 
 from daemon.feed.context import FeedContext
+from daemon.feed.diagnosis import Diagnosis, diagnose
 from daemon.feed.intake import Intake, Pushed
 from daemon.feed.late_roots import LateRoots
-from fmsg.backoff import Diagnosis, diagnose
 from fmsg.webapi import WebApi
 from ledger.port import LedgerError, NoLedger, StaleEpoch
 from ledger.values import CallerKey, Seen

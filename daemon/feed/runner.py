@@ -12,13 +12,14 @@ from collections.abc import Iterator
 
 from daemon.feed.comparer import Comparer
 from daemon.feed.context import FeedContext, count_move
+from daemon.feed.diagnosis import ASK_MAX_S, STEADY_S, Diagnosis
 from daemon.feed.intake import read_push
 from daemon.feed.machine import WITH_SOCKET, Signal, State, after
 from daemon.feed.recorder import Recorder
 from daemon.feed.socket import Listener
 from daemon.feed.tokens import ActivationTokens
 from daemon.schedule import NEVER
-from fmsg.backoff import ASK_MAX_S, STEADY_S, Diagnosis, full_jitter
+from fmsg.backoff import full_jitter
 from fmsg.errors import CredentialMissing
 from fmsg.events import Event
 from fmsg.webapi import WebApi

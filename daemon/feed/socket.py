@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Protocol
 
 from daemon.feed.context import FeedContext
-from fmsg.backoff import Diagnosis, diagnose
+from daemon.feed.diagnosis import Diagnosis, diagnose
 from fmsg.errors import FmsgError
 from fmsg.events import Event
 from fmsg.webapi import WebApi

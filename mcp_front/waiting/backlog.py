@@ -1,13 +1,15 @@
 """What the host lists after a position and the ledger does not hold: messages from before the ledger, or trimmed.
 
-They have one order, the same for every reader: by id, but a latecomer (`ledger.values.OutOfOrder`) where it was
-recorded. For what the ledger trimmed that is exactly the order of its offsets. So a position there is an id and nothing
-else, and a reader that goes on from one to the next always gets on.
+They have one order (`ListOrder`). So a position there is an id and nothing else, and a reader that goes on from one to
+the next always gets on.
+
+The list is ordered by id, newest first, and asked for by offset (FMSG-003). Messages that arrive meanwhile push
+everything to higher offsets, late-sent drafts turn up in the middle, drafts go. So offsets are only guesses, and every
+page is judged by the ids on it. Pages that are to be joined overlap, and where they do not they are read again.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -19,12 +21,8 @@ from ledger.catch_up import catch_up, in_order, seen_from
 from ledger.port import Documents, Ledger
 from ledger.thread_roots import Lineage, ThreadApi
 from ledger.unreadable import tell_unreadable
-from ledger.values import Arrival, CallerKey, Latecomer, LedgerState, Seen
-
-MAX_LATE = 20
-"""Latecomers fetched by one call, a request each. Where there are more, the rest comes with the next call."""
-CONCURRENCY = 4
-"""Requests to the host at a time: enough to hide the latency, too few to be a burst."""
+from ledger.values import END, START, Arrival, CallerKey, Late, LedgerState, Seen, StreamId
+from mcp_front.gather import together
 
 PAGE = 100
 """The longest page a host gives."""
@@ -36,11 +34,13 @@ OVERLAP = 10
 """Messages two joined pages share. More arrive between two requests only in a burst; then the page is read again."""
 MARGIN = 120
 """How far below a place late-sent drafts and added messages are looked for. They are found by comparing times, one by
-one, so the look must end somewhere; feeds find them too, without this bound, as long as one runs."""
+one, so the look must end somewhere. Feeds find them too, without this bound, as long as one runs."""
 GALLOP = 8
 """How much farther than the last page the search may jump at once, so that a wild estimate costs little."""
 MAX_CALLS = 24
 """Requests of one search. Ten reach the end of a list of 50,000 in the worst case; beyond this the list is no list."""
+MAX_LATE_AT_ONCE = 20
+"""Late messages fetched by one call, a request each. Where there are more, the rest comes with the next call."""
 KIND = "list_positions"
 NAME = "all"
 MAX_LIST_POSITIONS = 64
@@ -50,16 +50,9 @@ TTL_S = 7 * 86_400.0
 TRIES = 3
 """Attempts to store against other writers. A position that is not stored costs repetitions, no message."""
 
-END = (2**63, 2**63)
-"""The rank behind all others."""
-
-Rank = tuple[int, int]
-"""Where a message stands among those the ledger does not hold: its id and 0, or for a latecomer the highest id recorded
-before it and its offset."""
-
 
 class ReceivedList(Protocol):
-    """What is needed of `fmsg.webapi.WebApi`."""
+    """What finding a place needs of `fmsg.webapi.WebApi`."""
 
     async def list_received(self, *, limit: int = ..., offset: int = ...) -> Page:
         """A page of the received messages, id descending."""
@@ -67,52 +60,72 @@ class ReceivedList(Protocol):
 
 
 class WaitApi(ReceivedList, ThreadApi, Protocol):
-    """What a wait needs of `fmsg.webapi.WebApi`."""
+    """What a wait needs of it."""
 
 
 class Moved(Exception):
-    """The ledger is not the one the position belongs to any more, or lacks what follows it: find the position anew.
-
-    ``cause`` is a label of `telemetry.metrics.GAPS`.
-    """
+    """The ledger lacks what follows the position: find the position anew. ``cause`` is a label of `GAPS`."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
         self.cause = cause
 
 
+Rank = tuple[int, StreamId]
+"""Where a message stands among those the ledger does not hold: its id and `START`, or for a late one the highest id
+recorded before it and its place."""
+END_RANK: Rank = (2**63, END)
+"""Behind all others."""
+
+
+class ListOrder:
+    """The one order of what the ledger does not hold, the same for every reader: by id, but a late one (`Late`) where
+    it was recorded. For what the ledger trimmed that is exactly the order of its entries."""
+
+    def __init__(self, late: Sequence[Late]) -> None:
+        self._late = {one.id: one for one in late}
+
+    def __contains__(self, message_id: int) -> bool:
+        return message_id in self._late
+
+    def rank(self, message_id: int) -> Rank:
+        """Where a message stands."""
+        late = self._late.get(message_id)
+        return (message_id, START) if late is None else (late.top_id, late.at)
+
+    def late_between(self, after: Rank, end: Rank) -> list[int]:
+        """The ids of the late ones behind a place, up to another, in order."""
+        return [one.id for one in self._late.values() if after < (one.top_id, one.at) <= end]
+
+
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """The position to go on from. ``offset``: where it once stood in the list.
 
     ``early_s``: also what has a lower id, is older than the ledger, and became available after this time. ``exact``: it
-    was handed out by this ledger; else what has a higher id may follow it although it was recorded before. ``listed``:
-    it was handed out as a place on the list.
+    was handed out by this ledger; else what has a higher id may follow it although it was recorded before.
     """
 
     id: int
     offset: int | None = None
     early_s: float | None = None
     exact: bool = True
-    listed: bool = False
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages after a position that the ledger does not hold, as entries without an offset, in the one order.
+    """Messages after a position that the ledger does not hold, as entries without a place, in the one order.
 
-    ``early`` are those that lie before the position in that order and may follow it all the same. ``complete``: the
-    ledger goes on after them; else there are more.
+    ``early`` are those that lie before the position in that order and may follow it all the same; ``beside`` the ids
+    between those and the position, which a reader that goes on from the former meets. ``offsets``: where the messages
+    stood in the list. ``complete``: the ledger goes on after them; else there are more. ``calls``: requests it took.
     """
 
-    entries: tuple[Arrival, ...]
-    early: frozenset[int]
-    beside: frozenset[int]
-    """Ids between those of ``early`` and the position: a reader that goes on from the former meets them."""
-    complete: bool
-    offsets: Mapping[int, int]
-    """Where the messages stood in the list."""
+    entries: tuple[Arrival, ...] = ()
+    early: frozenset[int] = frozenset()
+    beside: frozenset[int] = frozenset()
+    offsets: Mapping[int, int] = {}
+    complete: bool = True
     state: LedgerState
-    calls: int
-    """Requests to the host it took."""
+    calls: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -124,136 +137,111 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(entry.id for entry in self.entries if entry.id in self.early and entry.sent_at_s <= at_s)
 
 
-def no_backlog(state: LedgerState) -> Backlog:
-    """There is nothing that the ledger does not hold, and nobody has to be asked to know it."""
-    nobody = frozenset[int]()
-    return Backlog(entries=(), early=nobody, beside=nobody, complete=True, offsets={}, state=state, calls=0)
-
-
 async def read_backlog(
     api: WaitApi, ledger: Ledger, caller: CallerKey, address: str, *, origin: Origin, state: LedgerState
 ) -> Backlog:
     """What comes after ``origin`` and is not in the ledger, as far as a page or two of the list reach.
 
     ``state`` is the ledger's from before. Messages met on the way that the ledger should hold, since they arrived after
-    it began, are recorded instead. Raises `Moved`, what the host and what the ledger raise.
+    it began, are recorded instead. Raises what the host and what the ledger raise.
     """
+    order = ListOrder(await ledger.late(caller))
     sorter = _Sorter(api, ledger, caller, address, state)
-    order = await ledger.out_of_order(caller)
-    records = {one.id: one for one in order.latecomers}
-    place = _rank(origin.id, records)
-    rank = place if origin.exact else (origin.id, 0)
-    from_id, hint, margin, calls = rank[0], origin.offset, MARGIN if origin.early_s is not None else 0, 0
+    place = order.rank(origin.id)
+    after = place if origin.exact else (origin.id, START)
+    from_id, hint, margin, calls = after[0], origin.offset, 0 if origin.early_s is None else MARGIN, 0
     below: list[Seen] = []
     while True:
         around = await look_around(api, from_id, hint=hint, margin=margin)
-        calls += around.calls
-        newer = [seen for seen in await sorter.sort(sorter.seen(around.newer)) if seen.id not in records]
+        newer = [seen for seen in await sorter.missing(around.newer) if seen.id not in order]
         if margin:
-            below = await sorter.sort([seen for seen in sorter.seen(around.older) if seen.id != origin.id])
-        complete = around.top or around.newer[-1].id > sorter.after.baseline.newest_id
-        end: Rank = END if complete else (around.newer[-1].id, END[1])
-        trimmed = [one for one in order.latecomers if one.n < state.first_n and rank < (one.top_id, one.n) <= end]
-        owed = [one for one in trimmed if (one.top_id, one.n) > place or one.id > origin.id]
-        late = await _fetch(api, owed[:MAX_LATE], sorter)
-        if len(owed) > MAX_LATE and late:
-            complete, end = False, max(_rank(seen.id, records) for seen in late)
+            below = [seen for seen in await sorter.missing(around.older) if seen.id != origin.id]
+        complete = around.top or around.newer[-1].id > sorter.state.baseline.newest_id
+        end = END_RANK if complete else (around.newer[-1].id, END)
+        passed = order.late_between(after, end)
+        owed = [id_ for id_ in passed if order.rank(id_) > place or id_ > origin.id]
+        late = await sorter.fetch(owed[:MAX_LATE_AT_ONCE])
+        if len(owed) > MAX_LATE_AT_ONCE:
+            complete, end = False, order.rank(owed[MAX_LATE_AT_ONCE - 1])
         early = [seen for seen in below if origin.early_s is not None and seen.sent_at_s > origin.early_s]
-        found = {seen.id: seen for seen in (*early, *newer, *late) if _rank(seen.id, records) <= end}
+        found = {seen.id: seen for seen in (*early, *newer, *late) if order.rank(seen.id) <= end}
+        calls += around.calls + len(late)
         if found or complete:
             break
         # All of it is in the ledger (or drafts): what is not may still follow.
         from_id, hint, margin = around.newer[-1].id, around.offset - len(around.newer), 0
-    entries = sorted(found.values(), key=lambda seen: _rank(seen.id, records))
-    first = frozenset(seen.id for seen in entries if _rank(seen.id, records) < place)
-    passed = {origin.id, *(seen.id for seen in below), *(one.id for one in trimmed)} if first else set()
+    entries = sorted(found.values(), key=lambda seen: order.rank(seen.id))
+    first = frozenset(seen.id for seen in entries if order.rank(seen.id) < place)
+    met = {origin.id, *(seen.id for seen in below), *passed} if first else set()
     return Backlog(
-        entries=_rooted(entries),
+        entries=_rooted(entries, returned=sorter.returned),
         early=first,
-        beside=frozenset(id_ for id_ in passed if id_ not in found and _rank(id_, records) <= place),
-        complete=complete,
+        beside=frozenset(id_ for id_ in met if id_ not in found and order.rank(id_) <= place),
         offsets={message.id: around.offset - 1 - at for at, message in enumerate(around.newer)},
+        complete=complete,
         state=state,
-        calls=calls + len(late),
+        calls=calls,
     )
-
-
-def _rank(message_id: int, records: Mapping[int, Latecomer]) -> Rank:
-    record = records.get(message_id)
-    return (message_id, 0) if record is None else (record.top_id, record.n)
-
-
-async def _fetch(api: WaitApi, owed: Sequence[Latecomer], sorter: _Sorter) -> list[Seen]:
-    """Latecomers, a request each: they are few, and lie anywhere in the list."""
-    found: list[Seen] = []
-    gate = asyncio.Semaphore(CONCURRENCY)
-
-    async def fetch(message_id: int) -> None:
-        async with gate:
-            try:
-                found.extend(sorter.seen([await api.message(message_id)]))
-            except (Forbidden, NotFound):
-                return  # taken from the caller since
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for one in owed:
-                group.create_task(fetch(one.id))
-    except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return found
 
 
 class _Sorter:
     """Tells messages that the ledger neither holds nor should hold from the others."""
 
     def __init__(self, api: WaitApi, ledger: Ledger, caller: CallerKey, address: str, state: LedgerState) -> None:
-        self.after = state
+        self.state = state
         """The ledger's state after the last comparison."""
-        self._news: list[Seen] = []
+        self.returned = frozenset[int]()
+        """Those of the listed messages that were returned before."""
         self._api = api
         self._ledger = ledger
         self._caller = caller
         self._address = address
 
-    def seen(self, messages: Iterable[Message]) -> list[Seen]:
-        """Listed messages as the ledger would keep them; drafts are none."""
-        return [seen_from(message, address=self._address, root=0) for message in messages if not message.is_draft]
-
-    async def sort(self, listed: Sequence[Seen]) -> list[Seen]:
-        """Those that the ledger neither holds nor should hold.
+    async def missing(self, messages: Iterable[Message]) -> list[Seen]:
+        """Those that the ledger neither holds nor should hold; drafts are no messages.
 
         What it should hold is recorded with all that arrived with it: one alone might move the baseline past others.
         """
-        missing = await self._compare(listed)
-        if self._news:
+        listed = [seen_from(message, address=self._address, root=0) for message in messages if not message.is_draft]
+        missing, news = await self._compare(listed)
+        if news:
             await catch_up(self._api, self._ledger, self._caller, self._address, source="poll")
-            missing = await self._compare(listed)
-        if self._news:
-            await self._ledger.append(self._caller, in_order(self._news), "poll", since=self.after)
+            missing, news = await self._compare(listed)
+        if news:
+            await self._ledger.append(self._caller, in_order(news), "poll", since=self.state.head)
         return missing
 
-    async def _compare(self, listed: Sequence[Seen]) -> list[Seen]:
-        """What is old and not in the ledger; and ``_news``, what is new and not in it."""
-        # Before the places: what is recorded in between is then held. What is trimmed in between is met as a gap.
-        compared = await self._ledger.compare(self._caller, listed, since=self.after)
-        held = await self._ledger.locate(self._caller, [seen.id for seen in listed])
-        if compared.state.epoch != self.after.epoch:
-            raise Moved("epoch")
-        self.after = compared.state
-        missing = [seen for seen in listed if seen.id not in held]
-        self._news = [seen for seen in missing if seen.id in compared.news]
-        return [seen for seen in missing if seen.id not in compared.news]
+    async def fetch(self, message_ids: Sequence[int]) -> list[Seen]:
+        """Late messages, a request each: they are few, and lie anywhere in the list."""
+        messages = [message for message in await together(self._message, message_ids) if message is not None]
+        return await self.missing(messages)
+
+    async def _message(self, message_id: int) -> Message | None:
+        try:
+            return await self._api.message(message_id)
+        except (Forbidden, NotFound):
+            return None  # taken from the caller since
+
+    async def _compare(self, listed: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:
+        """What is old and not in the ledger, and what is new and not in it."""
+        # Compared first: what is recorded in between is then held. What is trimmed in between is met as a gap.
+        compared = await self._ledger.compare(self._caller, listed, since=self.state.head)
+        found = await self._ledger.find(self._caller, [seen.id for seen in listed])
+        self.state = compared.state
+        self.returned |= found.returned
+        missing = [seen for seen in listed if seen.id not in found.entries]
+        news = [seen for seen in missing if seen.id in compared.news]
+        return [seen for seen in missing if seen.id not in compared.news], news
 
 
-def _rooted(listed: Sequence[Seen]) -> tuple[Arrival, ...]:
+def _rooted(listed: Sequence[Seen], *, returned: frozenset[int]) -> tuple[Arrival, ...]:
     """As entries from before any ledger's time: their settle windows are long over."""
     lineage = Lineage(listed)
-    fields = Seen.__struct_fields__
-    return tuple(
-        Arrival(n=0, arrived_at_s=0.0, source="seed", **{name: getattr(one, name) for name in fields})
-        for one in (lineage.apply(one) for one in listed)
-    )
+    entries = (Arrival.of(lineage.apply(seen), START, "snapshot") for seen in listed)
+    return tuple(msgspec.structs.replace(entry, returned=entry.id in returned) for entry in entries)
+
+
+# A place in the list
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -378,8 +366,15 @@ class _Search:
         return round(min(max(estimate - NEWER_SHARE, low + 1 - OVERLAP), max(high - 1, 0)))
 
 
+# Positions that were handed out
+
+
 class ListPosition(msgspec.Struct, frozen=True, array_like=True):
-    """A position that was handed out: in which life of the ledger, and where it stood in the list."""
+    """A position that was handed out before the ledger: in which life of the ledger, and where it stood in the list.
+
+    That it was handed out makes it exact, and its offset makes it quick to find. Without this memory (it expires, it is
+    bounded, the store may lose it) messages may come twice, never not at all.
+    """
 
     epoch: str
     offset: int | None = None
@@ -390,16 +385,16 @@ async def load_list_position(documents: Documents, caller: CallerKey, message_id
     return _decode((await documents.load(caller, KIND, NAME)).data).get(message_id)
 
 
-async def save_list_position(documents: Documents, caller: CallerKey, message_id: int, step: ListPosition) -> bool:
+async def save_list_position(documents: Documents, caller: CallerKey, message_id: int, position: ListPosition) -> bool:
     """Remember a position; whether that worked."""
     for _ in range(TRIES):
         stored = await documents.load(caller, KIND, NAME)
-        steps = _decode(stored.data)
-        steps.pop(message_id, None)
-        steps[message_id] = step
-        for gone in list(steps)[:-MAX_LIST_POSITIONS]:
-            del steps[gone]
-        data = msgspec.msgpack.encode(list(steps.items()))
+        positions = _decode(stored.data)
+        positions.pop(message_id, None)
+        positions[message_id] = position
+        for gone in list(positions)[:-MAX_LIST_POSITIONS]:
+            del positions[gone]
+        data = msgspec.msgpack.encode(list(positions.items()))
         if await documents.store(caller, KIND, NAME, data, expected=stored.version, ttl_s=TTL_S):
             return True
     return False

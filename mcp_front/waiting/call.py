@@ -20,7 +20,7 @@ from mcp_front.caller import Caller
 from mcp_front.gather import beside
 from mcp_front.waiting.backlog import Moved
 from mcp_front.waiting.caller_state import Participant, Shared, StepContext
-from mcp_front.waiting.cursor import Cursor, Found
+from mcp_front.waiting.cursor import Cursor, Decided
 from mcp_front.waiting.decide import Return, WaitUntil
 from mcp_front.waiting.policy import Policy, pending_after
 from mcp_front.waiting.request import (
@@ -151,7 +151,7 @@ class Held:
         self._fit = fit
         self._alarm = Alarm()
         self._timing = Timing(request.timeout_s, progress_s=shared.settings.progress_s)
-        self._participant = Participant(caller, request, shared, wake=self.wake)
+        self._participant = Participant(caller, request, shared, wake=self.wake, store_is_back=self.wake_now)
         self._context: StepContext | None = None
         self._cursor: Cursor | None = None
         self._refusal: Exception | None = None
@@ -206,7 +206,7 @@ class Held:
         """Wait. Raises `WaitError`, and what the host answers about the key or the arguments."""
         while True:
             closing = self._closing
-            if not self._shared.watch.away:
+            if not self._shared.store_is_away:
                 outcome = await self._try(closing)
                 if outcome is not None:
                     return outcome
@@ -221,7 +221,7 @@ class Held:
 
         Without it the call would end without a position, and the next one would begin later than this one did.
         """
-        failed = self._shared.watch.away or isinstance(self._trouble, LedgerUnavailable)
+        failed = self._shared.store_is_away or isinstance(self._trouble, LedgerUnavailable)
         if not failed or self._request.subscription or self._timing.elapsed_s > BEGIN_WITHIN_S:
             return
         try:
@@ -270,7 +270,7 @@ class Held:
             return outcome
         return None
 
-    async def _step(self, closing: bool) -> Found | Delivery | None:
+    async def _step(self, closing: bool) -> Decided | Delivery | None:
         """Read and decide. None: begin again at once."""
         timing = self._timing
         context = self._context = await self._participant.prepare(elapsed=lambda: timing.elapsed_s)
@@ -321,7 +321,7 @@ class Held:
             timing.reread_at = timing.read_at + self._shared.settings.reread_s * jitter
             cursor.forget_questions()
 
-    def _plan(self, found: Found) -> None:
+    def _plan(self, found: Decided) -> None:
         """When to look again, whatever the notifications say."""
         now = asyncio.get_running_loop().time()
         if found.paused:
@@ -345,7 +345,6 @@ class Held:
     def _store_failed(self, error: LedgerUnavailable) -> None:
         self._trouble = error
         self._policy.store_failed()
-        self._shared.watch.check()
         pause_s = STORE_PAUSE_S * self._shared.rng.uniform(0.5, 1.5)
         self._timing.resume_at = asyncio.get_running_loop().time() + pause_s
         self._backs_off = True
@@ -360,9 +359,9 @@ class Held:
 
     # The answer
 
-    async def _respond(self, step: Found | Delivery | None) -> WaitOutcome | None:
+    async def _respond(self, step: Decided | Delivery | None) -> WaitOutcome | None:
         """The answer, if there is one and it is ours to give. What comes from the ledger needs an accepted key."""
-        if step is None or (isinstance(step, Found) and not isinstance(step.decision, Return)):
+        if step is None or (isinstance(step, Decided) and not isinstance(step.decision, Return)):
             return None
         await self._caller.confirm(within_s=self._shared.settings.confirm_s)
         if isinstance(step, Delivery):
@@ -371,7 +370,7 @@ class Held:
             return await self._give(step, step.decision, self._cursor, self._context)
         return None
 
-    async def _give(self, found: Found, decision: Return, cursor: Cursor, context: StepContext) -> WaitOutcome | None:
+    async def _give(self, found: Decided, decision: Return, cursor: Cursor, context: StepContext) -> WaitOutcome | None:
         ready_at = asyncio.get_running_loop().time()
         early = self._policy.record_early(context, cursor, decision) if self._fit is not None else None
         if self._fit is not None and early is not None:
@@ -409,7 +408,7 @@ class Held:
         """The time is over: a normal result with a good position. Raises where there is no position to name yet."""
         accepted = False
         after_id = self._policy.position_id
-        if not self._shared.watch.away:
+        if not self._shared.store_is_away:
             try:
                 async with asyncio.timeout_at(self._timing.end):
                     await self._caller.confirm(within_s=self._shared.settings.confirm_s)
@@ -425,14 +424,14 @@ class Held:
 
     def _without_position(self) -> Exception:
         trouble = self._trouble
-        if self._shared.watch.away or isinstance(trouble, LedgerUnavailable):
+        if self._shared.store_is_away or isinstance(trouble, LedgerUnavailable):
             if self._request.subscription:
                 return SubscriptionAway(self._request.subscription)
             return trouble or LedgerUnavailable("The server's store is away.")
         return trouble or HostUnreachable("the host did not answer before the time limit; call again")
 
     def _notes(self) -> tuple[str, ...]:
-        away = LedgerUnavailable("away") if self._shared.watch.away else None
+        away = LedgerUnavailable("away") if self._shared.store_is_away else None
         return (*self._policy.notes, *notes_on(away or self._trouble))
 
     # Sleeping
@@ -440,7 +439,7 @@ class Held:
     async def _sleep(self) -> None:
         """Until a notification comes or something is due. A host or store in trouble is left alone till it is time."""
         timing = self._timing
-        away = self._shared.watch.away
+        away = self._shared.store_is_away
         deaf = away or self._backs_off
         window = timing.window_ends_at
         if self._alarm.rung and window is None and not deaf:

@@ -17,7 +17,7 @@ from functools import partial
 from fmsg.address import fold
 from fmsg.errors import FmsgError
 from ledger.catch_up import CaughtUp, catch_up
-from ledger.deadlines import BEST_EFFORT_S, in_time, patient_for
+from ledger.deadlines import in_time
 from ledger.port import Documents, Ledger, LedgerError, LedgerUnavailable, Store
 from ledger.values import CallerKey
 from mcp_front.caller import Caller
@@ -31,8 +31,6 @@ IDLE_STATES = 10_000
 """States kept without a wait, so that a caller that calls again at once is not reported active again. 1 kB each."""
 CREDENTIAL_RETRY_S = 5.0
 """How soon a feed that asks for a credential is given one, though its caller was reported active a moment ago."""
-PROBE_S = 0.5
-"""Between two tries whether the store is back. With `SPREAD_S` every held wait goes on within two seconds."""
 SPREAD_S = 1.0
 """Over how long waits are woken that all have a reason to read at the same moment."""
 
@@ -63,50 +61,6 @@ class OneAtATime:
             except LedgerUnavailable:
                 self._failures += 1
                 raise
-
-
-class StoreWatch:
-    """Whether the store can be used. It is back once it took a write.
-
-    One task per process tries it, and while it is away no wait does. ``back`` is called when it can be used again.
-    """
-
-    def __init__(self, store: Store, *, rng: random.Random, back: Callable[[], None]) -> None:
-        self.away = False
-        self._store = store
-        self._rng = rng
-        self._back = back
-        self._probe: asyncio.Task[None] | None = None
-
-    def check(self) -> None:
-        """Try the store now: a command failed, or it is time to. It counts as away where that fails."""
-        if self._probe is None:
-            # Ended by itself when the store is back, else by `stop`.
-            self._probe = asyncio.get_running_loop().create_task(self._run())
-
-    def stop(self) -> None:
-        """No wait is held any more."""
-        if self._probe is not None:
-            self._probe.cancel()
-            self._probe = None
-        self.away = False
-
-    async def _run(self) -> None:
-        while not await self._usable():
-            self.away = True
-            await asyncio.sleep(PROBE_S * self._rng.uniform(0.8, 1.2))
-        self._probe = None
-        if self.away:
-            self.away = False
-            self._back()
-
-    async def _usable(self) -> bool:
-        try:
-            with patient_for(BEST_EFFORT_S):
-                await self._store.ping()
-        except LedgerError:
-            return False
-        return True
 
 
 class LiveDaemons:
@@ -311,24 +265,20 @@ class CallerState:
 
 
 class Shared:
-    """What all waits of one process share. ``clock`` is the wall clock; ``back`` is called when the store is back."""
+    """What all waits of one process share. ``clock`` is the wall clock."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: WaitSettings,
-        *,
-        clock: Callable[[], float],
-        rng: random.Random,
-        back: Callable[[], None],
-    ) -> None:
+    def __init__(self, store: Store, settings: WaitSettings, *, clock: Callable[[], float], rng: random.Random) -> None:
         self.store = store
         self.settings = settings
         self.clock = clock
         self.rng = rng
-        self.watch = StoreWatch(store, rng=rng, back=back)
         self.daemons = LiveDaemons(store, cache_s=settings.feed_cache_s, absent_s=settings.no_feed_cache_s)
         self._callers: OrderedDict[CallerKey, CallerState] = OrderedDict()
+
+    @property
+    def store_is_away(self) -> bool:
+        """Whether the store takes no writes."""
+        return self.store.availability.away_since_s is not None
 
     def caller(self, key: CallerKey) -> CallerState:
         """The caller's state. The one unused for longest is dropped where there are too many."""
@@ -364,7 +314,15 @@ class StepContext:
 class Participant:
     """One wait's part in its caller's state: it hears of arrivals and polls, and asks for what a step needs."""
 
-    def __init__(self, caller: Caller, request: WaitRequest, shared: Shared, *, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        request: WaitRequest,
+        shared: Shared,
+        *,
+        wake: Callable[[], None],
+        store_is_back: Callable[[], None],
+    ) -> None:
         """``wake`` is called when something may have changed."""
         self.state = shared.caller(caller.key)
         self._caller = caller
@@ -373,7 +331,7 @@ class Participant:
         self._wake = wake
         self._filters: Filters | None = None
         to = (caller.api, store.ledger, caller.key, caller.address)
-        self._compare = partial(catch_up, *to, source="poll", seed_limit=shared.settings.seed_limit)
+        self._compare = partial(catch_up, *to, source="poll")
         self._positions = Positions(
             caller.api,
             store.ledger,
@@ -384,12 +342,13 @@ class Participant:
             last_reset=self.state.last_reset,
         )
         self.state.join(wake)
-        self._unlisten = store.doorbell.listen(caller.key, wake)
+        self._ends = (store.notifications.listen(caller.key, wake), store.availability.listen(store_is_back))
 
     def release(self) -> None:
         """The wait is over."""
         self.state.leave(self._wake)
-        self._unlisten()
+        for end in self._ends:
+            end()
 
     async def prepare(self, *, elapsed: Callable[[], float]) -> StepContext:
         """Mark the caller active, ask for the feed's state, resolve the filters. Raises as host and store do."""

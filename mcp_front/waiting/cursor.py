@@ -9,7 +9,7 @@ import msgspec
 
 from ledger.port import Ledger
 from ledger.thread_roots import resolve_roots
-from ledger.values import Arrival, CallerKey, LedgerState
+from ledger.values import START, Arrival, CallerKey, Head, LedgerState
 from mcp_front.waiting.backlog import Moved, WaitApi
 from mcp_front.waiting.decide import (
     ROOT_PATIENCE_S,
@@ -41,7 +41,7 @@ STEPS_AT_ONCE = 5
 """Stretches of the backlog read in one go where nothing qualifies. Each is one or two requests to the host."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
     """A decision, and what it was made from."""
 
     decision: Decision
@@ -77,8 +77,6 @@ class Cursor:
         self._caller = caller
         self._positions = positions
         self._asked: dict[int, float] = {}
-        self._returned = frozenset[int]()
-        self._marks_read: set[int] = set()
         self._go(start)
 
     def _go(self, start: Start) -> None:
@@ -88,10 +86,9 @@ class Cursor:
         self.entries: list[Arrival] = list(backlog.entries) if backlog else []
         """What follows the position, as far as it was read."""
         self.state: LedgerState | None = backlog.state if backlog else None
-        self.epoch = start.epoch
         self._start = start
-        self._read_n = start.after_n
-        self._verify = start.verify
+        self._after = start.after
+        self._since = start.position.head or Head(start.epoch)
         self._more = False
 
     @property
@@ -109,36 +106,40 @@ class Cursor:
         """Whether everything has been read and decided."""
         return self.complete and not self.entries
 
-    async def pursue(self, *, elapsed_s: float, closing: bool, given: frozenset[int], marks: bool) -> Found:
-        """Read what is new and decide. ``given`` is passed over silently; ``marks``: look up what was returned before.
+    @property
+    def epoch(self) -> str:
+        """The life of the ledger that is read."""
+        return self._since.epoch
+
+    async def pursue(self, *, elapsed_s: float, closing: bool, given: frozenset[int], marks: bool) -> Decided:
+        """Read what is new and decide. ``given`` is passed over silently; ``marks``: mark what was returned before.
 
         Raises `Moved`, what the ledger raises, and before the ledger what the host raises.
         """
         steps = 0
         while True:
             await self.read()
-            view = self._view(elapsed_s, given)
+            view = self._view(elapsed_s, given, marks=marks)
             decision = decide(view, self.filters, settle_s=self.settle_s, closing=closing, max_batch=self.max_batch)
             if isinstance(decision, Return):
-                if marks and await self._read_marks(decision):
-                    continue
-                return Found(decision=decision, view=view)
+                return Decided(decision=decision, view=view)
             if decision.ask and await self._ask(decision.ask, view.now_s):
                 continue
             self._advance(decision)
             if not self.before_ledger or self.entries:
-                return Found(decision=decision, view=view)
+                return Decided(decision=decision, view=view)
             steps += 1
             if steps >= STEPS_AT_ONCE or closing:
-                return Found(decision=decision, view=view, paused=True)
+                return Decided(decision=decision, view=view, paused=True)
             self._go(await self._positions.after(self.position))
 
-    def shorten(self, found: Found, count: int) -> Return:
+    def shorten(self, found: Decided, count: int) -> Return:
         """The answer with at most ``count`` messages."""
         return cut(found.view, self.filters, settle_s=self.settle_s, count=count)
 
-    def _view(self, elapsed_s: float, given: frozenset[int]) -> View:
+    def _view(self, elapsed_s: float, given: frozenset[int], *, marks: bool) -> View:
         start = self._start
+        returned = frozenset(entry.id for entry in self.entries if entry.returned) if marks else frozenset[int]()
         now_s = self.state.now_s if self.state else 0.0
         return View(
             entries=tuple(self.entries),
@@ -147,7 +148,7 @@ class Cursor:
             began_s=now_s - elapsed_s,
             complete=self.complete,
             given=given | start.over if start.over else given,
-            returned=self._returned | start.doubtful if start.doubtful else self._returned,
+            returned=returned | start.doubtful,
             asked=self._asked.keys(),
         )
 
@@ -168,50 +169,26 @@ class Cursor:
             return
         self._reread_rootless()
         while len(self.entries) < READ_AHEAD:
-            after_n = self._read_n - 1 if self._verify else self._read_n
-            slice_ = await self._ledger.read(self._caller, after_n, CHUNK, since=self.state)
-            self.entries.extend(self._check(slice_.entries, slice_.state, after_n))
+            slice_ = await self._ledger.read(self._caller, self._after, CHUNK, since=self._since)
+            if self._after < slice_.state.low:
+                raise Moved("trimmed")
+            self.entries.extend(slice_.entries)
             self.state = slice_.state
+            self._since = slice_.state.head
+            if slice_.entries:
+                self._after = slice_.entries[-1].at
             if len(slice_.entries) < CHUNK:
                 self._more = False
                 return
         self._more = True
 
-    def _check(self, entries: tuple[Arrival, ...], state: LedgerState, after_n: int) -> tuple[Arrival, ...]:
-        """The entries, if they are those that follow. Moves on behind them."""
-        if self.epoch and state.epoch != self.epoch:
-            raise Moved("epoch")
-        if state.last_n < self._read_n:
-            raise Moved("shorter")
-        if entries and entries[0].n != after_n + 1:
-            raise Moved("trimmed")
-        if self._verify:
-            if not entries or entries[0].id != self.position.id:
-                raise Moved("epoch")
-            self._verify = False
-            self.position = Position(self.position.id, self._read_n, state.epoch)
-            entries = entries[1:]
-        self.epoch = state.epoch
-        self._read_n += len(entries)
-        return entries
-
     def _reread_rootless(self) -> None:
         """Entries whose root was unknown may have one by now: read on from the first of them."""
         for at, entry in enumerate(self.entries):
-            if entry.n and not thread_of(entry):
+            if entry.at != START and not thread_of(entry):
                 del self.entries[at:]
-                self._read_n = entry.n - 1
+                self._after = entry.at.before()
                 return
-
-    async def _read_marks(self, decision: Return) -> bool:
-        """Look up which messages of an answer were returned before; whether that is news."""
-        wanted = [entry.id for entry in (*decision.batch, *decision.pending) if entry.id not in self._marks_read]
-        if not wanted:
-            return False
-        found = await self._ledger.returned(self._caller, wanted)
-        self._marks_read.update(wanted)
-        self._returned |= found
-        return bool(found)
 
     # Positions behind what was read
 
@@ -220,10 +197,8 @@ class Cursor:
         if not count:
             return self.position
         entry = self.entries[count - 1]
-        if entry.n:
-            return Position(entry.id, entry.n, self.epoch)
         backlog = self._start.backlog
-        return Position(entry.id, 0, self.epoch, backlog.offsets.get(entry.id) if backlog else None)
+        return Position(entry.id, self.epoch, entry.at, backlog.offsets.get(entry.id) if backlog else None)
 
     def met_again_from(self, count: int) -> frozenset[int]:
         """Ids that lie before the start and are met again from the position behind the first ``count`` entries."""
@@ -256,7 +231,7 @@ class Cursor:
             msgspec.structs.replace(entry, root=known[entry.id]) if not entry.root and entry.id in known else entry
             for entry in self.entries
         ]
-        recorded = {entry.id: known[entry.id] for entry in chosen if entry.n and entry.id in known}
+        recorded = {entry.id: known[entry.id] for entry in chosen if entry.at != START and entry.id in known}
         if recorded:
             await self._ledger.set_roots(self._caller, recorded)
         return True

@@ -183,17 +183,13 @@ class AgentPolicy:
 
 async def record_position(context: StepContext, position: Position, *, above: tuple[int, ...] = ()) -> None:
     """Have the store remember a position and the ids returned above it. Raises what the store raises."""
-    if position.epoch and not position.n and position.id:
+    head = position.head
+    if head is None and position.epoch and position.id:
         listed = ListPosition(position.epoch, position.offset)
         await save_list_position(context.documents, context.caller, position.id, listed)
-    if position.n or above:
-        await context.ledger.note_returned(
-            context.caller,
-            above=above,
-            position=position.id if position.n else 0,
-            epoch=position.epoch,
-            n=position.n,
-        )
+    if head is not None or above:
+        message_id = 0 if head is None else position.id
+        await context.ledger.note_returned(context.caller, above=above, position=message_id, head=head)
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):

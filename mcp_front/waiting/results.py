@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledger.port import LedgerUnavailable
-from mcp_front.waiting.cursor import Cursor, Found
+from mcp_front.waiting.cursor import Cursor, Decided
 from mcp_front.waiting.decide import SHOWN, Return, thread_of
 from mcp_front.waiting.policy import Pending
 from mcp_front.waiting.request import TRANSIENT, Transport, WaitOutcome
@@ -25,7 +25,7 @@ def notes_on(trouble: Exception | None) -> tuple[str, ...]:
 
 
 def answer(
-    found: Found, decision: Return, cursor: Cursor, *, after_id: int, transport: Transport, notes: tuple[str, ...]
+    found: Decided, decision: Return, cursor: Cursor, *, after_id: int, transport: Transport, notes: tuple[str, ...]
 ) -> WaitOutcome:
     """A batch is returned."""
     skipped = (*cursor.skipped, *decision.progress.skipped)

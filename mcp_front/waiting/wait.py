@@ -53,7 +53,7 @@ class Waiting:
         self._store = store
         self._clock = clock
         self._rng = rng or random.Random()
-        self._shared = Shared(store, self.settings, clock=clock, rng=self._rng, back=self._store_is_back)
+        self._shared = Shared(store, self.settings, clock=clock, rng=self._rng)
         self._sweep = Sweep(store, every_s=self.settings.reread_s)
         self._held: dict[Held, None] = {}
         """In the order they came; a dict, since a set would wake them in another order in every process."""
@@ -148,7 +148,6 @@ class Waiting:
             self._pulse.cancel()
             self._pulse = None
             self._sweep.stop()
-            self._shared.watch.stop()
 
     async def _watch_drain(self, drain: asyncio.Event) -> None:
         await drain.wait()
@@ -160,23 +159,16 @@ class Waiting:
         alive: frozenset[str] | None = None
         while True:
             await asyncio.sleep(PULSE_S)
-            self._shared.watch.check()
-            if self._shared.watch.away:
+            if self._shared.store_is_away:
                 continue
             try:
                 with patient_for(BEST_EFFORT_S):
+                    await self._store.ping()  # a store that takes no writes must be noticed where nothing is written
                     now = frozenset(member.id for member in await self._store.fleet.members())
             except LedgerError:
                 continue
             if alive is not None and alive - now:
-                self._spread(Held.wake)
+                loop = asyncio.get_running_loop()
+                for held in tuple(self._held):
+                    loop.call_later(self._rng.uniform(0.0, SPREAD_S), held.wake)
             alive = now
-
-    def _store_is_back(self) -> None:
-        self._spread(Held.wake_now)
-
-    def _spread(self, wake: Callable[[Held], None]) -> None:
-        """Wake every wait within `SPREAD_S`, so that they do not all ask the store at once."""
-        loop = asyncio.get_running_loop()
-        for held in tuple(self._held):
-            loop.call_later(self._rng.uniform(0.0, SPREAD_S), wake, held)

@@ -7,8 +7,9 @@ import random
 from collections import Counter
 
 from fmsg.errors import FmsgError
+from ledger import catch_up
 from ledger.port import LedgerError
-from ledger.values import Arrival
+from ledger.values import START, Arrival
 from mcp_front.waiting.decide import CUT_BY_TIME
 from mcp_front.waiting.request import WaitError, WaitOutcome, WaitRequest
 from mcp_front.waiting.results import STORE_AWAY
@@ -133,7 +134,7 @@ class Agent:
 
     async def _check_cohesion(self, request: WaitRequest, outcome: WaitOutcome) -> None:
         """What of the thread arrived within the window of the first comes with it, as far as it is in the ledger."""
-        if not outcome.ids or outcome.redelivered or not outcome.ids[0].n or self.spec.subscription:
+        if not outcome.ids or outcome.redelivered or outcome.ids[0].at == START or self.spec.subscription:
             return
         if outcome.ids[0].id in outcome.already_returned:
             return  # what comes again in doubt comes without what certainly lay before
@@ -144,10 +145,10 @@ class Agent:
             return
         opener = outcome.ids[0]
         try:
-            book = await self._world.store.ledger.read(self._world.caller.key, opener.n - 1, 1000)
+            book = await self._world.store.ledger.read(self._world.caller.key, opener.at.before(), 1000)
         except LedgerError:
             return
-        if not book.entries or book.entries[0] != opener:
+        if not book.entries or book.entries[0].at != opener.at:
             return
         got = {entry.id for entry in outcome.ids} | set(self.received)
         for entry in book.entries:
@@ -209,7 +210,11 @@ def _ids(outcome: WaitOutcome) -> list[int]:
 
 def play(case: Case) -> None:
     """Play a case in virtual time. Raises `Broken` (or whatever goes wrong)."""
-    run(_play(case))
+    usual, catch_up.SNAPSHOT_ENTRIES = catch_up.SNAPSHOT_ENTRIES, case.snapshot
+    try:
+        run(_play(case))
+    finally:
+        catch_up.SNAPSHOT_ENTRIES = usual
 
 
 async def _play(case: Case) -> None:
@@ -230,6 +235,7 @@ async def _play(case: Case) -> None:
         raise failures.exceptions[0] from None
     finally:
         await world.feed.stop()
+        await world.store.availability.aclose()
         for calls in world.calls:
             for call in tuple(calls):
                 call.cancel()

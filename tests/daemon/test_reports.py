@@ -14,7 +14,7 @@ from daemon.feed.runner import FeedRunner
 from daemon.heartbeat import Heart
 from daemon.holding import Holding
 from daemon.reports import TOGETHER, Reporter
-from ledger.memory_side import MemoryActivations, MemoryFleet
+from ledger.memory import MemoryActivations, MemoryFleet
 from ledger.port import FeedReport, LedgerUnavailable
 from ledger.values import CallerKey
 from tests.daemon.world import Bell, quick

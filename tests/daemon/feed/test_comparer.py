@@ -8,7 +8,7 @@ import pytest
 
 from daemon.feed import comparer as comparing
 from daemon.feed.comparer import Comparer
-from fmsg.backoff import Diagnosis
+from daemon.feed.diagnosis import Diagnosis
 from ledger.catch_up import CaughtUp
 from ledger.values import Source
 from tests.daemon.parts import Parts

@@ -10,10 +10,9 @@ import pytest
 from daemon.feed.intake import BATCH, Intake, Pushed, read_push
 from fmsg.events import Event
 from fmsg.message import AddToBatch, Message
-from ledger.limits import LedgerLimits
 from ledger.memory import MemoryLedger
 from ledger.port import NoLedger
-from ledger.values import Baseline, CallerKey, Seen
+from ledger.values import Baseline, CallerKey, LedgerLimits, Seen
 
 ME = "@Me@here.test"
 CALLER = CallerKey("c" * 32)

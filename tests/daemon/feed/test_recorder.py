@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from daemon.feed.diagnosis import Diagnosis
 from daemon.feed.intake import Pushed
 from daemon.feed.recorder import Recorder
-from fmsg.backoff import Diagnosis
 from ledger.values import Baseline, Seen
 from tests.daemon.parts import Parts
 from tests.daemon.world import Agent, World

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from daemon.feed.diagnosis import Diagnosis
 from daemon.feed.socket import Listener, disconnect_label
-from fmsg.backoff import Diagnosis
 from fmsg.events import Event
 from tests.daemon.parts import Parts
 from tests.daemon.world import Agent, World

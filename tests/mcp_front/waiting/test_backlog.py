@@ -8,7 +8,7 @@ import pytest
 
 from fmsg.errors import HostMisbehaved
 from fmsg.message import Message, Page
-from ledger.memory_side import MemoryDocuments
+from ledger.memory import MemoryDocuments
 from ledger.values import CallerKey
 from mcp_front.waiting.backlog import (
     ENOUGH,
@@ -180,7 +180,7 @@ async def test_what_another_replica_writes_stays() -> None:
     store = documents()
     plain = store.store
 
-    async def slow(*arguments: object, **more: object) -> bool:
+    async def slow(*arguments: object, **more: object) -> int:
         store.store = plain  # type: ignore[method-assign]
         await save_list_position(store, ALICE, 8, ListPosition("epoch"))
         return await plain(*arguments, **more)  # type: ignore[arg-type]
@@ -195,8 +195,8 @@ async def test_a_store_that_is_never_quiet_costs_the_memory_not_the_wait() -> No
     """Every attempt meets another writer: it is given up, and says so."""
     store = documents()
 
-    async def taken(*_: object, **__: object) -> bool:
-        return False
+    async def taken(*_: object, **__: object) -> int:
+        return 0
 
     store.store = taken  # type: ignore[method-assign]
     assert not await save_list_position(store, ALICE, 7, ListPosition("epoch"))

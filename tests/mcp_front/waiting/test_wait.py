@@ -9,9 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from fmsg.errors import Forbidden, HostFailed, HostUnreachable, Throttled, Unauthorized
-from ledger.limits import LedgerLimits
-from ledger.store import MemoryStore
-from ledger.values import Arrival
+from ledger.memory import MemoryStore
+from ledger.values import START, Arrival, LedgerLimits
 from mcp_front.waiting.request import WaitOutcome
 from mcp_front.waiting.results import HOST_AWAY
 from telemetry.metrics import WAITS_HELD
@@ -25,6 +24,7 @@ async def live() -> World:
     await world.begin_ledger()
     await world.feed_goes_live()
     await world.arrive(4)
+    await asyncio.sleep(0.01)  # in the same millisecond it might be younger than a call
     return world
 
 
@@ -89,7 +89,7 @@ def test_a_cancelled_call_lets_go_of_everything_at_once() -> None:
         await asyncio.gather(*calls, return_exceptions=True)
         assert held() == before
         assert world.waiting.held == 0
-        assert len(world.store.doorbell._listeners) == 0
+        assert len(world.store.notifications._listeners) == 0
         await world.close()
 
     run(scenario())
@@ -160,12 +160,12 @@ def test_progress_is_told_every_fifteen_seconds() -> None:
     run(scenario())
 
 
-def test_a_lost_bell_costs_seconds_not_the_message() -> None:
-    """The doorbell was not heard: the safety re-read finds the message."""
+def test_a_lost_notification_costs_seconds_not_the_message() -> None:
+    """The notification was lost: the safety re-read finds the message."""
 
     async def scenario() -> None:
         world = await live()
-        world.store.doorbell.ring = lambda caller: None  # type: ignore[method-assign]
+        world.store.notifications.notify = lambda caller: None  # type: ignore[method-assign]
         call = asyncio.create_task(world.wait(after_id=4, timeout_s=60.0))
         await asyncio.sleep(1.0)
         await world.arrive(5)
@@ -399,7 +399,7 @@ def test_a_root_the_feed_could_not_find_is_found_by_the_wait() -> None:
             await world.push(world.host.put(message_id, pid=30), root=0)
         outcome = await world.wait(after_id=4, settle_s=0.0)
         assert (ids(outcome.ids), outcome.thread_root_id) == ([31, 32], 30)
-        entries = (await world.store.ledger.read(world.key, 0, 9)).entries
+        entries = (await world.store.ledger.read(world.key, START, 9)).entries
         assert [entry.root for entry in entries] == [4, 30, 30]
         await world.close()
 
@@ -464,7 +464,7 @@ def test_a_body_is_fetched_while_the_position_is_recorded() -> None:
 
         async def fit(entries: Sequence[Arrival]) -> int:
             await asyncio.sleep(0.1)
-            recorded.append((await world.store.ledger.locate(world.key, [5]))[5].handed_out)
+            recorded.append(5 in (await world.store.ledger.find(world.key, [5])).handed_out)
             if len(recorded) == 1:
                 raise HostUnreachable("no answer")
             return len(entries)
