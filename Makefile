@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed-$(shell cksum requirements-dev.lock pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
+STAMP := $(VENV)/.installed-$(shell cksum requirements-dev.lock pyproject.toml tests/fmsg_mcpd/neighbours.lock 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types check format lock clean bench chaos fleet dashboard waits model conformance
@@ -12,11 +12,12 @@ help: ## list the targets
 
 setup: $(STAMP) ## make the virtual environment
 
-$(STAMP): requirements-dev.lock pyproject.toml
+$(STAMP): requirements-dev.lock pyproject.toml tests/fmsg_mcpd/neighbours.lock
 	@$(PYTHON) -c 'import sys; sys.exit("fmsg-mcpd needs Python 3.11 or later, this is " + sys.version.split()[0] + "; say PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r tests/fmsg_mcpd/neighbours.lock -d $(VENV)/neighbours
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 

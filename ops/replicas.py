@@ -101,9 +101,9 @@ async def _replica(door: socket.socket, metrics_dir: Path) -> asyncio.subprocess
         fd = listening.fileno()
         return await asyncio.create_subprocess_exec(
             sys.executable,
-            "-P",  # else a directory `ops` where the user happens to be would be run
+            "-P",  # else a directory `fmsg_mcpd` in the working directory would be run
             "-m",
-            "ops.cli",
+            "fmsg_mcpd",
             "front",
             "--fd",
             str(fd),

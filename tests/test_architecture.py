@@ -17,6 +17,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "workers": frozenset({"fmsg", "telemetry", "ledger"}),
     "mcp_front": frozenset({"fmsg", "telemetry", "ledger"}),
     "sandbox": frozenset({"fmsg"}),
+    "fmsg_mcpd": frozenset({"ops"}),
     "ops": frozenset({"fmsg", "telemetry", "ledger", "daemon", "workers", "mcp_front", "sandbox"}),
 }
 """Package → packages of ours it may import besides itself."""

@@ -26,7 +26,7 @@ def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run the command line as a process, with none of our own settings."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("FMSG_")}
     return subprocess.run(
-        [sys.executable, "-m", "ops.cli", *arguments],
+        [sys.executable, "-m", "fmsg_mcpd", *arguments],
         env={**inherited, **env},
         capture_output=True,
         text=True,

@@ -55,7 +55,7 @@ def test_the_image_gets_every_package_and_its_context_lets_them_in() -> None:
     packages = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
     copied = {word for line in lines("COPY") if "--from" not in line for word in line.split()[:-1]}
     assert packages <= copied
-    assert {project["project"]["readme"], *project["project"]["license-files"]} <= copied
+    assert {"README.md", *project["project"]["license-files"]} <= copied
     ignore = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
     assert ignore[0] == "*"
     assert copied == {line[1:] for line in ignore if line.startswith("!")}

@@ -35,7 +35,7 @@ async def run(*arguments: str, **changes: str) -> tuple[int | None, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "ops.cli",
+        "fmsg_mcpd",
         "caller",
         *arguments,
         env=environ(**changes),

@@ -42,7 +42,7 @@ async def run(*arguments: str, **environ: str) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "ops.cli",
+        "fmsg_mcpd",
         "doctor",
         *arguments,
         env={**ours, **environ},

@@ -35,7 +35,7 @@ async def status(*arguments: str, **changes: str) -> AsyncIterator[asyncio.subpr
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "ops.cli",
+        "fmsg_mcpd",
         "status",
         *arguments,
         env=environ(**changes),
