@@ -147,6 +147,34 @@ def parser() -> argparse.ArgumentParser:
     demo.add_argument("--keep", action="store_true", help="stay up afterwards and print how to connect an agent")
     demo.add_argument("--verbose", action="store_true", help="show the logs of the processes when something fails")
 
+    connect = _add(
+        commands,
+        "connect",
+        "print what to paste into an agent host, or write it there",
+        "Print the line or block that connects an agent host to this server: to a process of its own, or with --url to "
+        "a hosted one. With --write it goes into the host's own file; what that held before is kept in a copy, and the "
+        "key is taken from FMSG_API_KEY.",
+        _connect,
+    )
+    connect.add_argument(
+        "--client",
+        required=True,
+        choices=(
+            "claude-code",
+            "claude-desktop",
+            "cursor",
+            "vscode",
+            "codex",
+            "gemini",
+            "windsurf",
+            "inspector",
+        ),
+        help="the agent host",
+    )
+    connect.add_argument("--url", metavar="URL", help="a hosted server's /mcp URL")
+    connect.add_argument("--api-url", metavar="URL", help="the fmsg host's Web API (default: FMSG_API_URL)")
+    connect.add_argument("--write", action="store_true", help="write it into the host's own file")
+
     _add(
         commands,
         "keygen",
@@ -331,6 +359,12 @@ def _demo(options: argparse.Namespace) -> int:
     from ops.demo import demo
 
     return demo(keep=options.keep, verbose=options.verbose)
+
+
+def _connect(options: argparse.Namespace) -> int:
+    from ops.connect import connect
+
+    return connect(options.client, url=options.url, api_url=options.api_url, into_file=options.write)
 
 
 def _doctor(options: argparse.Namespace) -> int:
