@@ -18,7 +18,7 @@ from fmsg.errors import HostFailed, HostMisbehaved, HostUnreachable, Throttled
 from ledger.catch_up import catch_up
 from ledger.port import LedgerError
 from mcp_front.drain import Drain
-from mcp_front.holding import Holding
+from mcp_front.limits import HeldCalls
 from mcp_front.server import Ctx, Requests
 from mcp_front.tools.context import ToolContext
 from telemetry import metrics
@@ -40,19 +40,19 @@ PASSING = (HostFailed, HostUnreachable, HostMisbehaved, Throttled)
 class Inboxes:
     """The handler. One call is one stream; it ends with the client, with the process, or when the key is refused."""
 
-    def __init__(self, requests: Requests, holding: Holding, drain: Drain) -> None:
+    def __init__(self, requests: Requests, held_calls: HeldCalls, drain: Drain) -> None:
         self._requests = requests
-        self._holding = holding
+        self._held_calls = held_calls
         self._drain = drain
 
     async def __call__(
         self, ctx: Ctx, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """Serve one stream. Raises `TooManyWaits`, `MCPError`, or what the host says of the key."""
+        """Serve one stream. Raises `OverBudget`, `MCPError`, or what the host says of the key."""
         if ctx.request_id is None:
             raise MCPError(types.INVALID_REQUEST, "subscriptions/listen needs a request id.")
         context = await self._requests.context(ctx, None)
-        self._holding.take(context.caller.key)
+        self._held_calls.take(context.caller.key)
         metrics.WAITS_HELD.inc()
         try:
             stream = _Stream(ctx, context, _honoured(params.notifications))
@@ -60,7 +60,7 @@ class Inboxes:
             await stream.run(self._drain)
         finally:
             metrics.WAITS_HELD.dec()
-            self._holding.give_back(context.caller.key)
+            self._held_calls.give_back(context.caller.key)
         return types.SubscriptionsListenResult(_meta=stream.meta)
 
 

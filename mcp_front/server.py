@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from fmsg.redact import scrub
 from mcp_front.failures import ToolFailure, failure_of, failure_result, not_configured
-from mcp_front.holding import Holding, TooManyWaits
+from mcp_front.limits import HeldCalls, OverBudget
 from mcp_front.stdio.early_initialize import SERVER_NAME, SERVER_TITLE
 from mcp_front.toolbox import Profile, Toolbox
 from mcp_front.tools.context import Progress, ToolContext
@@ -67,7 +67,7 @@ def build_server(
     requests: Requests,
     *,
     profile: Profile,
-    holding: Holding,
+    held_calls: HeldCalls,
     version: str,
     listen: Callable[[Ctx, types.SubscriptionsListenRequestParams], Awaitable[types.SubscriptionsListenResult]] | None,
     traced: bool = False,
@@ -106,17 +106,17 @@ def build_server(
             context = await requests.context(ctx, _progress(ctx))
             caller = context.caller.key
             if toolbox.holds(params.name):
-                holding.take(context.caller.key)
+                held_calls.take(context.caller.key)
                 try:
                     result = await toolbox.call_tool(context, params.name, params.arguments)
                 finally:
-                    holding.give_back(context.caller.key)
+                    held_calls.give_back(context.caller.key)
             else:
                 result = await toolbox.call_tool(context, params.name, params.arguments)
             outcome = "error" if result.is_error else "ok"
-        except TooManyWaits as over:
+        except OverBudget as over:
             outcome = "over_budget"
-            result = failure_result(ToolFailure("refused_here", str(over), next_step=""))
+            result = failure_result(failure_of(over))
         except NotConfigured as error:
             outcome = "not_configured"
             result = not_configured(error.missing)
@@ -270,8 +270,6 @@ def _text(result: types.CallToolResult) -> str:
 
 
 def _known_or_logged(error: Exception, what: str) -> ToolFailure:
-    if isinstance(error, TooManyWaits):
-        return ToolFailure("refused_here", str(error), next_step="")
     failure = failure_of(error)
     if failure.kind == "internal":
         log.error("request failed", exc_info=error, extra={"action": "request_failed", "method": what})

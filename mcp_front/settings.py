@@ -36,8 +36,12 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     """Waits and subscription streams that one process holds."""
     upload_bytes: int = 256 * MIB
     """Bodies being received and handled at the same time, all callers together."""
-    upload_bytes_per_caller: int = 128 * MIB
-    """The same for one caller."""
+    upload_bytes_per_caller: int = 96 * MIB
+    """The same for one caller: one body of the largest size, and half of another."""
+    answer_bytes: int = 256 * MIB
+    """Memory of the answers being made and read at the same time, all callers together."""
+    answer_bytes_per_caller: int = 128 * MIB
+    """The same for one caller: one attachment of 32 MiB, or three of 10 MB (`mcp_front.limits.CONTENT_WEIGHT`)."""
     auth_failures: int = 30
     """Refused keys per source address and minute; above it only keys that are known to be good get in."""
     exchanges_per_source: int = 32

@@ -120,6 +120,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 256 * 1024 * 1024
     upload_bytes_per_caller: Annotated[
         int, Variable("FMSG_MCP_UPLOAD_BYTES_PER_CALLER", "The same for one caller.", _SERVING)
+    ] = 96 * 1024 * 1024
+    answer_bytes: Annotated[
+        int,
+        Variable("FMSG_MCP_ANSWER_BYTES", "Memory of answers being made and read, all callers together.", _SERVING),
+    ] = 256 * 1024 * 1024
+    answer_bytes_per_caller: Annotated[
+        int, Variable("FMSG_MCP_ANSWER_BYTES_PER_CALLER", "The same for one caller.", _SERVING)
     ] = 128 * 1024 * 1024
     auth_failures: Annotated[
         int,

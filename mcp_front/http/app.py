@@ -27,8 +27,9 @@ from mcp_front.http.receiving import BodyRefused, ClientGone, Upload, Uploads, r
 from mcp_front.http.request import Rejected, read_envelope
 from mcp_front.http.response import Exchange, Receive, Send, reply
 from mcp_front.http.sources import Guesses, TooManyGuesses, is_trusted, parse_networks, source_of
+from mcp_front.limits import AnswerRoom, AnswerShare, ByteBudget, answer_limits
 from mcp_front.settings import FrontSettings
-from mcp_front.timer_wheel import Wheel
+from mcp_front.timer_wheel import TimerWheel
 from telemetry import metrics
 
 OUTAGE_RETRY_S = 5.0
@@ -62,6 +63,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
     caller: KeyCaller
     request_id: str
     accepts_stream: bool
+    answer: AnswerRoom
 
 
 class Accepts(msgspec.Struct, frozen=True):
@@ -91,7 +93,7 @@ class HttpFront:
         callers: Callers,
         settings: FrontSettings,
         *,
-        wheel: Wheel,
+        wheel: TimerWheel,
         guesses: Guesses,
         store_ready: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
@@ -109,6 +111,7 @@ class HttpFront:
         self._origins = OriginGate(http.allowed_origins, bind=http.host)
         self._proxies = parse_networks(http.trusted_proxies)
         self._uploads = Uploads(settings.budgets)
+        self._answers = ByteBudget(answer_limits(settings.budgets))
         self._header_schemas: dict[str, Mapping[str, Any] | None] = {}
         self.lifespan_state: object = {}
         """What the server's lifespan gave; the product's has none."""
@@ -158,13 +161,14 @@ class HttpFront:
                     headers=allow,
                 )
             accepts = _negotiate(headers)
-            upload = Upload(self._uploads, caller.key)
+            upload, answer = Upload(self._uploads, caller.key), AnswerShare(self._answers, caller.key)
             try:
-                exchange = await self._received(scope, receive, send, upload, caller, accepts, extra)
+                exchange = await self._received(scope, receive, send, upload, caller, accepts, answer, extra)
                 if exchange is not None:
                     await self._run(scope, exchange)
             finally:
                 upload.give_back()
+                answer.release()
         except _Refused as refused:
             await self._refuse(send, refused, extra)
         except BodyRefused as refused:
@@ -184,6 +188,7 @@ class HttpFront:
         upload: Upload,
         caller: KeyCaller,
         accepts: Accepts,
+        answer: AnswerShare,
         extra: RawHeaders,
     ) -> Exchange | None:
         """The exchange that a body asks for; None where it asks for none and has been answered."""
@@ -209,7 +214,7 @@ class HttpFront:
             accepts_stream=accepts.stream,
             stream_after_s=self._settings.http.sse_after_s,
             ping_s=self._settings.http.ping_s,
-            request=HttpRequest(caller, extra[0][1].decode("ascii"), accepts.stream),
+            request=HttpRequest(caller, extra[0][1].decode("ascii"), accepts.stream, answer),
             extra_headers=extra,
         )
 

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from mcp_front.settings import Budgets, budget_name
-from mcp_front.timer_wheel import Wheel
+from mcp_front.timer_wheel import TimerWheel
 from telemetry import metrics
 
 log = logging.getLogger("mcp_front.http.connection")
@@ -46,7 +46,7 @@ class Connection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         budgets: Budgets,
-        wheel: Wheel,
+        wheel: TimerWheel,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.logger = log

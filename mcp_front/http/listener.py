@@ -17,7 +17,7 @@ import uvicorn
 from mcp_front.http.app import HttpFront
 from mcp_front.http.connection import Connection
 from mcp_front.settings import FrontSettings
-from mcp_front.timer_wheel import Wheel
+from mcp_front.timer_wheel import TimerWheel
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ def prepare(sockets: Sequence[socket.socket], settings: FrontSettings) -> None:
 class Listener(uvicorn.Server):
     """uvicorn without its signal handling. It ends so: unready, deaf to newcomers, waits answered, the rest done."""
 
-    def __init__(self, front: HttpFront, settings: FrontSettings, *, wheel: Wheel, drain: asyncio.Event) -> None:
+    def __init__(self, front: HttpFront, settings: FrontSettings, *, wheel: TimerWheel, drain: asyncio.Event) -> None:
         http = settings.http
         usable = raise_file_limit(settings.budgets.max_connections)
         budgets = msgspec.structs.replace(settings.budgets, max_connections=usable)

@@ -24,7 +24,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 
 from mcp_front.http.request import Envelope
-from mcp_front.timer_wheel import Wheel
+from mcp_front.timer_wheel import TimerWheel
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[Any]]
@@ -74,7 +74,7 @@ class Exchange:
         envelope: Envelope,
         send: Send,
         *,
-        wheel: Wheel,
+        wheel: TimerWheel,
         accepts_json: bool,
         accepts_stream: bool,
         stream_after_s: float,

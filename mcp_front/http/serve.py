@@ -15,14 +15,14 @@ from fmsg.http import HostHttp
 from ledger.port import Store
 from mcp_front.callers import Callers, Parking
 from mcp_front.drain import Drain
-from mcp_front.holding import Holding
 from mcp_front.http.app import HttpFront, HttpRequest
 from mcp_front.http.listener import Listener, address_of, bind, prepare
 from mcp_front.http.sources import Guesses
+from mcp_front.limits import HeldCalls
 from mcp_front.listen import Inboxes
 from mcp_front.server import Ctx, build_server
 from mcp_front.settings import FrontSettings
-from mcp_front.timer_wheel import Wheel
+from mcp_front.timer_wheel import TimerWheel
 from mcp_front.toolbox import Toolbox
 from mcp_front.tools.context import Progress, ToolContext
 from telemetry import metrics
@@ -54,6 +54,7 @@ class HttpRequests:
             directory=self._directory,
             progress=progress if request.accepts_stream else None,
             drain=self._drain,
+            answer=request.answer,
         )
 
     def address(self, ctx: Ctx) -> str | None:
@@ -100,10 +101,10 @@ async def serve_http(
     rng = rng or random.Random()
     loop = asyncio.get_running_loop()
     drain = Drain()
-    wheel = Wheel(now=loop.time, call_at=loop.call_at)
+    wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
     parking: Parking | None = getattr(store, "parked", None)
     callers = Callers(http, settings, transport="http", clock=clock, rng=rng, parking=parking)
-    holding = Holding(settings.budgets)
+    held_calls = HeldCalls(settings.budgets)
     metrics.WAITS_BUDGET.set(settings.budgets.max_waits)
     requests = HttpRequests(
         settings,
@@ -116,9 +117,9 @@ async def serve_http(
         toolbox or _toolbox(),
         requests,
         profile="http",
-        holding=holding,
+        held_calls=held_calls,
         version=product_version(),
-        listen=Inboxes(requests, holding, drain),
+        listen=Inboxes(requests, held_calls, drain),
         traced=traced,
     )
     guesses = Guesses(settings.budgets, now=loop.time)

@@ -36,7 +36,7 @@ from ledger.port import Chore, Chores, LedgerError
 from ledger.values import CallerKey
 from mcp_front.failures import ToolFailure
 from mcp_front.sending.outgoing import Outgoing
-from mcp_front.shield import unbroken
+from mcp_front.shield import shielded
 
 if TYPE_CHECKING:
     from fmsg.webapi import WebApi
@@ -96,7 +96,7 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
         """Send the message. Raises what the host said (then nothing was sent), or `ToolFailure` ``outcome_unknown``."""
         made: list[int] = []
         try:
-            await unbroken(self._create(outgoing.draft(), made))
+            await shielded(self._create(outgoing.draft(), made))
             draft_id = made[0]
             if steps is not None:
                 await steps.drafted(draft_id)
@@ -108,9 +108,9 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
                 await steps.sending()
         except BaseException:
             for draft_id in made:
-                await unbroken(self.discard(draft_id))
+                await shielded(self.discard(draft_id))
             raise
-        return await unbroken(self._finish(draft_id, tuple(attachments), steps))
+        return await shielded(self._finish(draft_id, tuple(attachments), steps))
 
     async def settle(self, draft_id: int) -> Message | None:
         """What became of a draft: the message if it was sent, None once it is certain that it never will be.

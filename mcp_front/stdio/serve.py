@@ -25,7 +25,7 @@ from mcp.shared.message import SessionMessage
 from fmsg.errors import BadInput
 from mcp_front.drain import Drain
 from mcp_front.failures import CORRECT_IT, ToolFailure
-from mcp_front.holding import Holding
+from mcp_front.limits import HeldCalls
 from mcp_front.listen import Inboxes
 from mcp_front.server import Ctx, NotConfigured, build_server
 from mcp_front.settings import FrontSettings
@@ -208,14 +208,14 @@ async def serve_stdio(
         toolbox = FmsgToolbox()
     drain = Drain()
     requests = StdioRequests(settings, api_key, backend, drain)
-    holding = Holding(settings.budgets)
+    held_calls = HeldCalls(settings.budgets)
     server = build_server(
         toolbox,
         requests,
         profile="stdio",
-        holding=holding,
+        held_calls=held_calls,
         version=version,
-        listen=Inboxes(requests, holding, drain),
+        listen=Inboxes(requests, held_calls, drain),
     )
     traffic = _Traffic()
     to_server, from_client = anyio.create_memory_object_stream[SessionMessage | Exception](0)

@@ -14,7 +14,7 @@ from mcp_front import schemas
 from mcp_front.bodies import NO_TEXT, BodyText, body_text
 from mcp_front.failures import failure_of
 from mcp_front.framing import STATEMENT, Report, visible
-from mcp_front.gather import together
+from mcp_front.gather import gather_bounded
 from mcp_front.lineage import Lineage, lineage, to_message
 from mcp_front.render import (
     Fields,
@@ -147,7 +147,7 @@ async def thread_bodies(context: ToolContext, shown: Sequence[ThreadMessage], mo
             return NO_TEXT
         return await body_text(context.caller.api, to_message(message), max_bytes=most_bytes)
 
-    return await together(one, shown)
+    return await gather_bounded(one, shown)
 
 
 def thread_item(message: ThreadMessage, body: BodyText) -> Fields:
@@ -215,7 +215,7 @@ async def _mark_read(context: ToolContext, arguments: Mapping[str, Any]) -> Tool
             return error
         return None
 
-    outcomes = await together(mark, ids)
+    outcomes = await gather_bounded(mark, ids)
     failed = {message_id: error for message_id, error in zip(ids, outcomes, strict=True) if error is not None}
     marked = [message_id for message_id in ids if message_id not in failed]
     if not marked and len({type(error) for error in failed.values()}) == 1:

@@ -17,7 +17,7 @@ from ledger.deadlines import OutOfPatience, patient_until
 from ledger.port import LedgerUnavailable, NoLedger, StaleEpoch
 from ledger.values import CallerKey, Head
 from mcp_front.caller import Caller
-from mcp_front.gather import beside
+from mcp_front.gather import gather_with
 from mcp_front.waiting.backlog import Moved
 from mcp_front.waiting.behind import look_behind
 from mcp_front.waiting.cursor import Found, Pursuit
@@ -285,7 +285,7 @@ class Held:
         ready_s = self._loop.time()
         recorded: bool | None = None
         if self._fit is not None and (ahead := self._keeper.ahead(self._stand, pursuit, decision)) is not None:
-            recorded = await beside(self._fit(decision.batch), self._hurry(ahead))
+            recorded = await gather_with(self._fit(decision.batch), self._hurry(ahead))
         elif self._fit is not None:
             count = await self._fit(decision.batch)
             decision = pursuit.shorten(found, count) if count < len(decision.batch) else decision

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from fmsg.errors import Forbidden, HostUnreachable, NotFound
 from ledger.values import CallerKey
-from mcp_front.holding import Holding
+from mcp_front.limits import HeldCalls
 from mcp_front.server import Ctx, NotConfigured, build_server
 from mcp_front.settings import Budgets
 from mcp_front.tools.context import Progress, ToolContext
@@ -94,7 +94,7 @@ def server(
         toolbox or FakeToolbox(),
         requests or Requests(),
         profile="http",
-        holding=Holding(Budgets(max_waits_per_caller=1)),
+        held_calls=HeldCalls(Budgets(max_waits_per_caller=1)),
         version="1.2.3",
         listen=None,
         traced=traced,

@@ -11,7 +11,7 @@ from uvicorn.server import ServerState
 
 from mcp_front.http.connection import Connection
 from mcp_front.settings import Budgets
-from mcp_front.timer_wheel import Wheel
+from mcp_front.timer_wheel import TimerWheel
 from tests.mcp_front.fakes import Front, call, front
 from tests.mcp_front.raw import Wire, post, wire
 
@@ -231,7 +231,7 @@ async def test_connections_share_the_keys_of_their_dictionaries() -> None:
     """One attribute more than Python shares, and each connection costs a kilobyte more."""
     loop = asyncio.get_running_loop()
     config = Config(app=lambda: None, http=Connection, ws="none", lifespan="off", interface="asgi3", log_config=None)
-    wheel = Wheel(now=loop.time, call_at=loop.call_at)
+    wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
 
     def connection() -> Connection:
         made = Connection(config, ServerState(), {}, loop, budgets=Budgets(), wheel=wheel)

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_front.http.request import Envelope, read_envelope
 from mcp_front.http.response import Exchange
 from mcp_front.settings import Budgets
-from mcp_front.timer_wheel import Wheel
+from mcp_front.timer_wheel import TimerWheel
 
 Act = Callable[[Any], Any]
 
@@ -76,7 +76,7 @@ class Bench:
         self.server: Server[Any] = Server("t", on_call_tool=call_tool)
         self.client = Client()
         loop = asyncio.get_running_loop()
-        self.wheel = Wheel(now=loop.time, call_at=loop.call_at)
+        self.wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
         self.exchange: Exchange | None = None
 
     async def run(
