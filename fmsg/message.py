@@ -89,8 +89,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         return self.reaction is not None
 
     def whole_text(self) -> str | None:
-        """The body where ``short_text`` is all of it, else None: then it takes a request for ``/data``."""
-        if self.short_text is not None and len(self.short_text.encode()) >= self.size:
+        """The body where ``short_text`` is all of it, else None: then it takes a request for ``/data``.
+
+        With ``deflate`` the size may be the compressed one, which says nothing of the text.
+        """
+        if self.short_text is not None and not self.deflate and len(self.short_text.encode()) >= self.size:
             return self.short_text
         return None
 

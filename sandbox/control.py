@@ -12,13 +12,12 @@ from typing import Any
 
 import msgspec
 
-from fmsg.address import fold
 from sandbox.core import Core
 from sandbox.courier import arrive
 from sandbox.events import ANYBODY
 from sandbox.faults import ANY, Failure
 from sandbox.listening import Listening
-from sandbox.records import DELIVERED, Recipient, Record, message_hash
+from sandbox.records import DELIVERED, Recipient, Record, compressed_bytes, lowered, message_hash
 from sandbox.sockets import Socket
 from sandbox.switches import PRESETS, Switches
 
@@ -110,7 +109,7 @@ class Control:
             to=[Recipient(addr=address) for address in to],
             type=type_,
             data=content,
-            declared_size=len(content),
+            wire_bytes=compressed_bytes(type_, content),
             pid=pid,
             pid_hash=parent.sha256 if parent is not None else None,
             topic=topic,
@@ -120,7 +119,7 @@ class Control:
             time_s=core.state.stamp(after=parent) if time_s is None else time_s,
         )
         record.sha256 = message_hash(record)
-        arrive(core, record, {fold(address): DELIVERED for address in to if core.is_local(address)})
+        arrive(core, record, {lowered(address): DELIVERED for address in to if core.is_local(address)})
         return record.id
 
     def deliver_each(self, from_: str, to: Sequence[str], *, topic: str = "", body: str = "") -> list[int]:
@@ -153,7 +152,7 @@ class Control:
 
     def lose_events(self, times: int = 1, *, address: str | None = None) -> None:
         """Lose the next events that would have reached an open socket; one per recipient counts."""
-        self.core.listener.lose_next[ANYBODY if address is None else fold(address)] += times
+        self.core.listener.lose_next[ANYBODY if address is None else lowered(address)] += times
 
     def reject_upgrades(self, times: int = 1, *, status: int = 503, text: str = "try again later") -> None:
         """Refuse the next WebSocket upgrades."""
@@ -215,11 +214,11 @@ class Control:
 
     def cut_link(self, domain: str) -> None:
         """No deliveries between this host and the domain, either way."""
-        self.core.courier.cut.add(fold(domain))
+        self.core.courier.cut.add(lowered(domain))
 
     def mend_link(self, domain: str) -> None:
         """Deliver again; what waited on this side goes out now."""
-        self.core.courier.cut.discard(fold(domain))
+        self.core.courier.cut.discard(lowered(domain))
         self.core.courier.retry_now()
 
     def refuse_deliveries(self, code: int | None) -> None:

@@ -7,20 +7,16 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from fmsg.address import fold
 from sandbox.accounts import Accounts
 from sandbox.courier import Courier
 from sandbox.events import Event, Listener
 from sandbox.faults import Faults
 from sandbox.journal import Journal, NoJournal, SqliteJournal
-from sandbox.records import Record, domain_of
+from sandbox.records import Record, domain_of, lowered
 from sandbox.render import Renderer
 from sandbox.state import MAX_ID, State
 from sandbox.switches import Limits, Switches
-from sandbox.wire import MAX_ID_DIGITS, Refused, encode
-
-_HASH_DIGITS = 64
-"""A sha256 in hexadecimal."""
+from sandbox.wire import MAX_ID_DIGITS, Refused, encode, is_hash
 
 
 class Core:
@@ -36,8 +32,8 @@ class Core:
         clock: Callable[[], float],
         rng: random.Random,
     ) -> None:
-        self.domain = fold(domain)
-        """The domain whose addresses live here, folded."""
+        self.domain = lowered(domain)
+        """The domain whose addresses live here, in lower case."""
         self.limits = limits
         self.clock = clock
         journal: Journal = NoJournal() if store == "memory" else SqliteJournal(store)
@@ -72,9 +68,9 @@ class Core:
 
     def resolve(self, text: str) -> Record:
         """The message that a path's ``{id}`` names. 400 for nonsense, 404 ``message not found``."""
-        if len(text) == _HASH_DIGITS and self.switches.hash_ids and self.switches.hashes:
+        if is_hash(text) and self.switches.hash_ids and self.switches.hashes:
             message_id = self.state.by_hash.get(text.lower(), 0)
-        elif text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS and int(text) <= MAX_ID:
+        elif text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS and 0 < int(text) <= MAX_ID:
             message_id = int(text)
         else:
             raise Refused(400, "invalid message id")
@@ -87,24 +83,24 @@ class Core:
         """As `resolve`, for somebody who wants to read it. 403 ``access denied`` for who takes no part in it."""
         record = self.resolve(text)
         if not self.sees(record, viewer):
-            if record.is_participant(fold(viewer)):
+            if record.is_participant(lowered(viewer)):
                 raise Refused(404, "message not found")
             raise Refused(403, "access denied")
         return record
 
     def sees(self, record: Record, viewer: str) -> bool:
         """Whether the viewer may read the message now."""
-        folded = fold(viewer)
-        if fold(record.from_) == folded:
+        lower = lowered(viewer)
+        if lowered(record.from_) == lower:
             return True
         if record.id in self.unlisted or (record.is_draft and not self.switches.drafts_shown):
             return False
-        return record.is_participant(folded) and folded not in record.refused()
+        return record.is_participant(lower) and lower not in record.refused()
 
     def announce(self, kind: str, record: Record, to: list[str]) -> None:
         """Tell those of ``to`` who live here and were not refused."""
         refused = record.refused()
-        local = [address for address in to if self.is_local(address) and fold(address) not in refused]
+        local = [address for address in to if self.is_local(address) and lowered(address) not in refused]
         self.listener.notify(kind, record.id, local)
 
     def lead(self, record: Record) -> None:
@@ -132,7 +128,7 @@ class Core:
 
     def _load(self, journal: SqliteJournal, facts: dict[str, str]) -> None:
         for account in journal.accounts():
-            self.accounts.accounts[fold(account.addr)] = account
+            self.accounts.accounts[lowered(account.addr)] = account
         for key in journal.api_keys():
             self.accounts.keys[key.key_id] = key
         self.state.load(journal.messages(), facts)

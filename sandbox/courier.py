@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fmsg.address import fold
 from sandbox.records import (
     DELIVERED,
     DUPLICATE,
@@ -24,6 +23,7 @@ from sandbox.records import (
     Recipient,
     Record,
     domain_of,
+    lowered,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Courier:
 
     def __init__(self, core: Core) -> None:
         self.peers: dict[str, Core] = {}
-        """Hosts that can be reached, by folded domain."""
+        """Hosts that can be reached, by domain in lower case."""
         self.cut: set[str] = set()
         """Domains that cannot be reached for now, peers or not."""
         self.answering = True
@@ -128,7 +128,7 @@ class Courier:
             codes = peer.courier.accept(record)
             now_s = self._core.clock()
             for recipient in theirs:
-                self._settle(record, recipient, codes.get(fold(recipient.addr), UNKNOWN_USER), now_s)
+                self._settle(record, recipient, codes.get(lowered(recipient.addr), UNKNOWN_USER), now_s)
         self._core.state.save(record)
 
     def _settle(self, record: Record, recipient: Recipient, code: int, now_s: float) -> None:
@@ -151,7 +151,7 @@ class Courier:
 
     def acceptance(self, address: str) -> int:
         """The delivery code this host gives for one of its addresses."""
-        account = self._core.accounts.accounts.get(fold(address))
+        account = self._core.accounts.accounts.get(lowered(address))
         if account is None or not account.known:
             return UNKNOWN_USER
         return DELIVERED if account.delivery_code is None else account.delivery_code
@@ -162,10 +162,12 @@ class Courier:
         return pid_hash in state.by_hash or pid_hash in state.by_batch_hash
 
     def accept(self, arriving: Record) -> dict[str, int]:
-        """Take a message, or its new batches, from another host; the code per folded local recipient."""
+        """Take a message, or its new batches, from another host; the code per local recipient in lower case."""
         core = self._core
         local = {
-            fold(recipient.addr): recipient.addr for recipient in arriving.recipients() if core.is_local(recipient.addr)
+            lowered(recipient.addr): recipient.addr
+            for recipient in arriving.recipients()
+            if core.is_local(recipient.addr)
         }
         if self.refusal is not None:
             return dict.fromkeys(local, self.refusal)
@@ -174,7 +176,7 @@ class Courier:
             return self._accept_batches(core.state.messages[known], arriving, local)
         if arriving.pid_hash is not None and not self.has_parent(arriving.pid_hash):
             return dict.fromkeys(local, PARENT_NOT_FOUND)
-        codes = {folded: self.acceptance(address) for folded, address in local.items()}
+        codes = {lower: self.acceptance(address) for lower, address in local.items()}
         if DELIVERED not in codes.values() and local:
             return codes
         record = self._copy(arriving)
@@ -210,8 +212,8 @@ class Courier:
             for recipient in copy.to:
                 recipient.delivered_at_s, recipient.code = None, None
                 if core.is_local(recipient.addr):
-                    codes[fold(recipient.addr)] = self.acceptance(recipient.addr)
-                    _mark(recipient, codes[fold(recipient.addr)], core.clock())
+                    codes[lowered(recipient.addr)] = self.acceptance(recipient.addr)
+                    _mark(recipient, codes[lowered(recipient.addr)], core.clock())
             record.add_to.append(copy)
         core.state.index(record)
         core.state.save(record)
@@ -222,8 +224,8 @@ class Courier:
 def arrive(core: Core, record: Record, codes: dict[str, int]) -> None:
     """Store a message that came from another host and tell the local participants."""
     for recipient in record.recipients():
-        if fold(recipient.addr) in codes:
-            _mark(recipient, codes[fold(recipient.addr)], core.clock())
+        if lowered(recipient.addr) in codes:
+            _mark(recipient, codes[lowered(recipient.addr)], core.clock())
     if record.reaction is not None and record.pid is not None:
         core.state.index(record)
         core.state.save(record)
@@ -244,7 +246,7 @@ def record_reaction(core: Core, reaction: Record) -> None:
     if reaction.pid is None or reaction.time_s is None:
         return
     subject = core.state.messages[reaction.pid]
-    reactor = fold(reaction.from_)
+    reactor = lowered(reaction.from_)
     latest = subject.reactions.get(reactor)
     if latest is None or reaction.time_s >= latest.time_s:
         subject.reactions[reactor] = Reacted(
@@ -252,7 +254,7 @@ def record_reaction(core: Core, reaction: Record) -> None:
         )
         core.state.save(subject)
     told = subject if core.switches.reaction_event_subject else reaction
-    others = [address for folded, address in subject.participants().items() if folded != reactor]
+    others = [address for lower, address in subject.participants().items() if lower != reactor]
     core.announce("reaction", told, others)
 
 

@@ -79,8 +79,10 @@ async def _answer(request: web.Request, handler: Handler, route: str) -> web.Str
     core = request.app[CORE]
     try:
         if route not in ("token", "unknown"):
+            if request.headers.get("X-FMSG-Act-As", "").strip():
+                raise Refused(403, "act-as is only available with identity-provider authentication")
             claims = core.accounts.authorize(
-                request.headers.get("Authorization"),
+                _authorization(request, route),
                 source_ip=source_ip(request),
                 leeway_s=core.switches.token_leeway_s,
             )
@@ -91,6 +93,12 @@ async def _answer(request: web.Request, handler: Handler, route: str) -> web.Str
         return refused.response()
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
         return web.Response(status=404, text="404 page not found")
+
+
+def _authorization(request: web.Request, route: str) -> str | None:
+    """The header. A socket may bring its token in the query instead: a browser cannot set headers there."""
+    token = request.query.get("access_token") if route == "ws" else None
+    return f"Bearer {token}" if token else request.headers.get("Authorization")
 
 
 async def _strike(request: web.Request, route: str) -> web.StreamResponse | None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fmsg.address import fold, is_address
+from fmsg.address import is_address
 from sandbox.core import Core
-from sandbox.records import Batch, Recipient, Record, batch_hash, domain_of
-from sandbox.wire import Refused
+from sandbox.records import Batch, Recipient, Record, batch_hash, domain_of, lowered
+from sandbox.state import MAX_ID
+from sandbox.wire import Refused, is_hash
 
 
 def create_draft(core: Core, caller: str, fields: Mapping[str, Any]) -> Record:
     """``POST /fmsg``: store a draft and return it."""
     record = _draft(core, caller, fields, message_id=0)
     if not record.to:
-        raise Refused(400, "at least one recipient is required")
+        raise Refused(400, "to list must not be empty")
     record.id = core.state.take_id()
     core.state.add_draft(record)
     return record
@@ -39,94 +40,89 @@ def delete_draft(core: Core, caller: str, record: Record) -> None:
 
 def require_draft(record: Record, caller: str) -> None:
     """403 unless the message is a draft of the caller."""
-    if fold(record.from_) != fold(caller):
+    if lowered(record.from_) != lowered(caller):
         raise Refused(403, "access denied")
     if not record.is_draft:
         raise Refused(403, "message already sent")
 
 
 def _draft(core: Core, caller: str, fields: Mapping[str, Any], *, message_id: int) -> Record:
-    if fields.get("version", 1) != 1:
-        raise Refused(400, "unsupported version")
+    """A draft is a workspace: what it misses is asked for by `send`. ``size`` is not looked at."""
+    version, media_type, topic = fields.get("version", 0), fields.get("type") or "", fields.get("topic") or ""
+    if not isinstance(version, int) or not isinstance(media_type, str) or not isinstance(topic, str):
+        raise Refused(400, "invalid request body: version is a number, type and topic are strings")
     sender = fields.get("from")
-    if not isinstance(sender, str) or fold(sender) != fold(caller):
-        raise Refused(403, "from must be the authenticated address")
-    to = _addresses(core, fields.get("to"), name="to")
-    media_type = fields.get("type")
-    if not isinstance(media_type, str) or "/" not in media_type:
-        raise Refused(400, "type is required")
-    topic = fields.get("topic") or ""
+    if not isinstance(sender, str) or lowered(sender) != lowered(caller):
+        raise Refused(403, "from address must match authenticated user")
+    to = _addresses(fields.get("to"), name="to")
     pid = fields.get("pid")
-    _check_topic(core, topic)
     if pid is not None and topic:
-        raise Refused(400, "topic must be empty when pid is set")
+        raise Refused(400, "topic must be empty when pid is supplied")
+    if len(topic) > core.limits.topic_bytes or "\0" in topic:
+        raise _broken(core, "topic is too long or holds a NUL")
     record = Record(
         id=message_id,
+        version=version,
         from_=caller,
         to=[Recipient(addr=address) for address in to],
         type=media_type,
+        data=_body(core, fields),
         topic=topic,
         important=bool(fields.get("important")),
         no_reply=bool(fields.get("no_reply")),
         terminal=bool(fields.get("terminal")) and core.switches.terminal,
     )
-    _fill_body(core, record, fields)
+    if not core.switches.broken_inputs_500 and (fault := _wire_fault(core, record)):
+        raise Refused(400, fault)
     if pid is not None:
         _link(core, record, pid)
     return record
-
-
-def _check_topic(core: Core, topic: object) -> None:
-    if not isinstance(topic, str):
-        raise Refused(400, "invalid topic")
-    if len(topic.encode("utf-8", "surrogatepass")) > core.limits.topic_bytes:
-        raise _broken(core, f"topic is over {core.limits.topic_bytes} bytes")
-    if "\0" in topic:
-        raise _broken(core, "topic holds a NUL")
 
 
 def _broken(core: Core, text: str) -> Refused:
     return Refused(500, "failed to create message") if core.switches.broken_inputs_500 else Refused(400, text)
 
 
-def _addresses(core: Core, value: object, *, name: str) -> list[str]:
+def _wire_fault(core: Core, record: Record) -> str | None:
+    """What cannot be put on the wire, which has one byte for each of these lengths. None where all is well."""
+    if len(record.topic.encode("utf-8", "surrogatepass")) > core.limits.topic_bytes:
+        return f"topic is over {core.limits.topic_bytes} bytes"
+    if any(len(to) > core.limits.recipients for to in [record.to, *(batch.to for batch in record.add_to)]):
+        return f"over {core.limits.recipients} recipients"
+    return None
+
+
+def _addresses(value: object, *, name: str) -> list[str]:
+    """The addresses of a list, each once."""
     if value is None:
         return []
     if not isinstance(value, list):
         raise Refused(400, f"invalid {name}")
-    seen: set[str] = set()
+    once: dict[str, str] = {}
     for address in value:
         if not isinstance(address, str) or not is_address(address):
             raise Refused(400, f'invalid {name} address: "{address}"')
-        if fold(address) in seen:
-            raise Refused(400, f'duplicate {name} address: "{address}"')
-        seen.add(fold(address))
-    if len(seen) > core.limits.recipients:
-        raise _broken(core, f"over {core.limits.recipients} recipients")
-    return value
+        once.setdefault(lowered(address), address)
+    return list(once.values())
 
 
-def _fill_body(core: Core, record: Record, fields: Mapping[str, Any]) -> None:
-    data, size = fields.get("data"), fields.get("size", 0)
-    if data is not None and not isinstance(data, str):
+def _body(core: Core, fields: Mapping[str, Any]) -> bytes:
+    data = fields.get("data") or ""
+    if not isinstance(data, str):
         raise Refused(400, "invalid data")
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-        raise Refused(400, "invalid size")
-    record.data = (data or "").encode("utf-8", "surrogatepass")
-    if len(record.data) > core.limits.body_bytes or size > core.limits.body_bytes:
-        raise Refused(413, "message body too large")
-    if data is not None and size != len(record.data):
-        raise Refused(400, f"size {size} does not match the {len(record.data)} bytes of data")
-    record.declared_size = size
+    body = data.encode("utf-8", "surrogatepass")
+    if len(body) > core.limits.body_bytes:
+        raise Refused(413, "message data exceeds maximum size")
+    return body
 
 
 def _link(core: Core, record: Record, pid: object) -> None:
     parent, batch = _parent(core, pid)
-    caller = fold(record.from_)
+    caller = lowered(record.from_)
     if not core.sees(parent, record.from_):
         raise Refused(403, "not a participant of this parent; ask a participant to add you")
     if batch is not None:
-        if not (parent.is_primary(caller) or batch.names(caller) or fold(batch.adder) == caller):
+        if not (parent.is_primary(caller) or batch.names(caller) or lowered(batch.adder) == caller):
             raise Refused(403, "not a participant of this parent; this add-to batch does not name you")
     elif not parent.is_primary(caller) and core.switches.batch_reply_by_hash and core.switches.hashes:
         raise Refused(403, "not a participant of this parent; use the sha256 of the add-to batch that names you as pid")
@@ -141,15 +137,14 @@ def _link(core: Core, record: Record, pid: object) -> None:
 def _parent(core: Core, pid: object) -> tuple[Record, Batch | None]:
     state = core.state
     batch: Batch | None = None
-    message_id: int | None = None
-    if isinstance(pid, str) and len(pid) == 64 and core.switches.hashes:
+    if isinstance(pid, str) and is_hash(pid) and core.switches.hashes:
         message_id = state.by_hash.get(pid.lower())
         if message_id is None and pid.lower() in state.by_batch_hash:
             message_id, batch = state.by_batch_hash[pid.lower()]
-    elif isinstance(pid, int) and not isinstance(pid, bool):
+    elif isinstance(pid, int) and not isinstance(pid, bool) and 0 < pid <= MAX_ID:
         message_id = pid
     else:
-        raise Refused(400, "invalid pid")
+        raise Refused(400, "pid must be a positive integer or a 64-character sha256 string")
     parent = state.messages.get(message_id) if message_id is not None else None
     if parent is None:
         raise Refused(400, "parent message not found")
@@ -158,15 +153,18 @@ def _parent(core: Core, pid: object) -> tuple[Record, Batch | None]:
 
 def send(core: Core, caller: str, record: Record) -> float:
     """``POST /fmsg/{id}/send``: the time it was sent. The id stays the draft's."""
-    if fold(record.from_) != fold(caller):
+    if lowered(record.from_) != lowered(caller):
         raise Refused(403, "access denied")
     if not record.is_draft:
         raise Refused(409, "message already sent")
-    if not record.to:
-        raise Refused(400, "message has no recipients")
-    if record.declared_size != len(record.data):
-        raise Refused(400, "message data is missing")
-    _check_takers(core, record)
+    problems = [f"unsupported version {record.version}"] if record.version != 1 else []
+    problems += [] if record.to else ["no recipients"]
+    problems += [] if record.type else ["no type"]
+    if problems:
+        raise Refused(400, f"message is not sendable: {'; '.join(problems)}")
+    refuse_unknown_parents(core, record, "reply")
+    if _wire_fault(core, record):
+        raise Refused(500, "failed to finalize message")
     publish(core, record)
     core.courier.dispatch(record)
     assert record.time_s is not None  # noqa: S101 - publish has just set it
@@ -182,28 +180,43 @@ def publish(core: Core, record: Record) -> None:
     core.announce("new_msg", record, [item.addr for item in record.recipients()])
 
 
-def _check_takers(core: Core, record: Record) -> None:
-    if record.pid_hash is None:
+def refuse_unknown_parents(core: Core, record: Record, what: str) -> None:
+    """409 for a reply or reaction to a domain that, as far as this host knows, does not have the parent.
+
+    A domain whose delivery is under way, or was another host's, may have it: there the reply goes out, and is refused
+    with code 6 where the parent is unknown.
+    """
+    parent = core.state.messages.get(record.pid) if record.pid is not None else None
+    if parent is None:
         return
+    holds: dict[str, bool] = {domain_of(parent.from_): True}
+    for recipient in parent.recipients():
+        domain = domain_of(recipient.addr)
+        holds[domain] = holds.get(domain, False) or parent.reaches(recipient)
     refusing = []
-    for domain in sorted({domain_of(recipient.addr) for recipient in record.to}):
-        peer = core if domain == core.domain else core.courier.peer(domain)
-        if peer is None or peer.courier.has_parent(record.pid_hash):
-            return
-        refusing.append(domain)
-    raise Refused(409, f"parent message is not held by any recipient host: {', '.join(refusing)}")
+    for domain in sorted({domain_of(recipient.addr) for recipient in record.recipients()} - {core.domain}):
+        if domain not in holds:
+            refusing.append(f"{domain}: the message being replied to was never addressed to this domain")
+        elif not holds[domain]:
+            refusing.append(f"{domain}: delivery of the message being replied to failed there")
+    if refusing:
+        raise Refused(409, f"{what} cannot be accepted by recipient host(s): {'; '.join(refusing)}")
 
 
 def add_recipients(core: Core, caller: str, record: Record, fields: Mapping[str, Any]) -> Batch:
     """``POST /fmsg/{id}/add-to``: the batch recorded."""
-    folded = fold(caller)
-    if not record.is_primary(folded) or (record.is_draft and fold(record.from_) != folded):
+    lower = lowered(caller)
+    if not record.is_primary(lower) or (record.is_draft and lowered(record.from_) != lower):
         raise Refused(403, "only existing participants may add recipients")
-    added = _addresses(core, fields.get("add_to"), name="add_to")
+    added = _addresses(fields.get("add_to"), name="add_to")
     if not added:
-        raise Refused(400, "at least one recipient is required")
+        raise Refused(400, "add_to list must not be empty")
+    if len(added) != len(fields["add_to"]):
+        raise Refused(400, "duplicate recipient in add_to")
+    if len(added) > core.limits.recipients and not record.is_draft:
+        raise Refused(500, "failed to finalize add-to batch")
     for address in added:
-        if any(batch.names(fold(address)) for batch in record.add_to):
+        if any(batch.names(lowered(address)) for batch in record.add_to):
             raise Refused(400, f'already added: "{address}"')
     if record.terminal:
         raise Refused(409, "message is terminal")
@@ -224,13 +237,13 @@ def add_recipients(core: Core, caller: str, record: Record, fields: Mapping[str,
 
 def mark_read(core: Core, caller: str, record: Record) -> float:
     """``POST /fmsg/{id}/read``: when the caller first did so."""
-    folded = fold(caller)
-    if not record.is_recipient(folded) or not core.sees(record, caller):
+    lower = lowered(caller)
+    if not record.is_recipient(lower) or not core.sees(record, caller):
         raise Refused(404, "message not found")
-    if folded not in record.reads:
-        record.reads[folded] = round(core.clock(), 6)
+    if lower not in record.reads:
+        record.reads[lower] = round(core.clock(), 6)
         core.state.save(record)
-    return record.reads[folded]
+    return record.reads[lower]
 
 
 def lineage(core: Core, record: Record) -> list[Record]:

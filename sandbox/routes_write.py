@@ -10,7 +10,7 @@ from sandbox import mail
 from sandbox.http import caller, core_of
 from sandbox.reactions import react
 from sandbox.records import Record
-from sandbox.wire import Refused, answer, json_object
+from sandbox.wire import answer, json_object
 
 
 def _named(request: web.Request) -> Record:
@@ -40,8 +40,9 @@ async def delete(request: web.Request) -> web.Response:
 async def send(request: web.Request) -> web.Response:
     """``POST /fmsg/{id}/send``."""
     record = _named(request)
-    time_s = mail.send(core_of(request), caller(request), record)
-    return answer({"id": record.id, "time": time_s})
+    core = core_of(request)
+    fields = {"id": record.id, "time": mail.send(core, caller(request), record)}
+    return answer(fields | {"sha256": record.sha256} if core.switches.hashes else fields)
 
 
 async def read(request: web.Request) -> web.Response:
@@ -67,10 +68,8 @@ async def react_to(request: web.Request) -> web.Response:
     core = core_of(request)
     if not core.switches.reactions:
         raise web.HTTPNotFound
-    fields = await json_object(request, optional=True)
-    if "emoji" not in fields:
-        raise Refused(400, "emoji must be a single emoji, or empty to clear")
-    status, record = react(core, caller(request), _named(request), fields["emoji"])
+    fields = await json_object(request)
+    status, record = react(core, caller(request), _named(request), fields.get("emoji"))
     if record is None:
         return answer({"id": None, "time": None, "sha256": None}, status=status)
     return answer({"id": record.id, "time": record.time_s, "sha256": record.sha256}, status=status)

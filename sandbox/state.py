@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from fmsg.address import fold
 from sandbox.journal import Journal, NoJournal
-from sandbox.records import Batch, Record, batch_hash, message_hash
+from sandbox.records import Batch, Record, batch_hash, compressed_bytes, lowered, message_hash
 from sandbox.wire import Refused
 
 MAX_ID = 2**63 - 1
@@ -28,7 +27,7 @@ class Mailbox(msgspec.Struct):
 
 
 class State:
-    """Messages by id and by hash, and mailboxes by folded address."""
+    """Messages by id and by hash, and mailboxes by address in lower case."""
 
     def __init__(self, *, clock: Callable[[], float], journal: Journal | None = None) -> None:
         self.journal: Journal = journal or NoJournal()
@@ -92,10 +91,10 @@ class State:
 
     def mailbox(self, address: str) -> Mailbox:
         """The mailbox of an address, empty where nothing came yet."""
-        folded = fold(address)
-        found = self._mailboxes.get(folded)
+        lower = lowered(address)
+        found = self._mailboxes.get(lower)
         if found is None:
-            found = self._mailboxes[folded] = Mailbox()
+            found = self._mailboxes[lower] = Mailbox()
         return found
 
     def add_draft(self, record: Record) -> None:
@@ -117,6 +116,7 @@ class State:
     def publish(self, record: Record, time_s: float) -> None:
         """Turn a draft into a message: give it its time and hashes and list it for its recipients."""
         record.time_s = time_s
+        record.wire_bytes = compressed_bytes(record.type, record.data)
         record.sha256 = message_hash(record)
         for batch in record.add_to:
             batch.time_s = time_s

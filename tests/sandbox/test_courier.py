@@ -152,12 +152,47 @@ async def test_a_reply_no_recipient_host_can_take(town: Town, alice: Person, bob
     assert "b.test" in answer.error
 
 
-async def test_a_reply_that_some_hosts_cannot_take(alice: Person, bob: Person, carol: Person) -> None:
+async def test_a_reply_to_a_domain_that_never_had_the_parent(alice: Person, bob: Person, carol: Person) -> None:
     root = await alice.send(bob.address)
+    number = await alice.draft(bob.address, carol.address, pid=root)
+    answer = await alice.post(f"/{number}/send")
+    assert answer.status == 409
+    assert "b.test: the message being replied to was never addressed to this domain" in answer.error
+    assert (await alice.message(number))["time"] is None
+
+
+async def test_a_reaction_to_a_domain_that_refused_the_subject(alice: Person, bob: Person, carol: Person) -> None:
+    carol.host.control.refuse_deliveries(4)
     async with alice.listen() as ears:
-        number = await alice.send(bob.address, carol.address, pid=root)
+        root = await alice.send(bob.address, carol.address)
         await ears.next()
-    assert codes(await alice.message(number)) == [(200, True), (6, False)]
+    answer = await bob.post(f"/{root}/react", {"emoji": "👍"})
+    assert answer.status == 409
+    assert "b.test: delivery of the message being replied to failed there" in answer.error
+
+
+async def test_a_reply_that_overtakes_the_parent_is_refused_by_code(town: Town, alice: Person, carol: Person) -> None:
+    dora = await town.person("@dora@c.test")
+    dora.host.control.cut_link("a.test")
+    async with carol.listen() as ears:
+        await alice.send(carol.address, dora.address)
+        arrived = (await ears.next())[1]["id"]
+    async with carol.listen() as ears:
+        number = await carol.send(alice.address, dora.address, pid=arrived)
+        await ears.next()
+    assert codes(await carol.message(number)) == [(200, True), (6, False)]
+
+
+async def test_a_compressed_body_has_both_lengths(alice: Person, bob: Person, carol: Person) -> None:
+    text = "every word of this is repeated " * 300
+    number, arrived = await arrival(carol, alice, bob.address, data=text)
+    here, there = await alice.message(number), await carol.message(arrived)
+    assert (here["deflate"], here["size"]) == (True, len(text))
+    assert there["deflate"] is True
+    assert len(there["short_text"]) > there["size"]
+    assert (await carol.get(f"/{arrived}/data")).body == text.encode()
+    (shown,) = (await carol.get(f"/{arrived}/thread/messages")).json["messages"]
+    assert (shown["deflate"], shown["body"]["text"], shown["size"]) == (True, text, there["size"])
 
 
 async def test_adding_across_hosts(town: Town, alice: Person, bob: Person, carol: Person) -> None:

@@ -15,6 +15,11 @@ async def test_an_unknown_path_is_no_json(alice: Person) -> None:
         assert (answer.status, answer.body) == (404, b"404 page not found")
 
 
+async def test_an_api_key_acts_as_nobody_else(alice: Person, bob: Person) -> None:
+    answer = await alice.ask("GET", "", headers={"X-FMSG-Act-As": bob.address})
+    assert (answer.status, answer.error) == (403, "act-as is only available with identity-provider authentication")
+
+
 async def test_requests_are_counted_per_route(alice: Person, bob: Person) -> None:
     bob.host.control.reset_stats()
     number = await alice.send(bob.address)

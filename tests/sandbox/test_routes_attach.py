@@ -95,6 +95,13 @@ async def test_sizes_that_are_too_large(town: Town) -> None:
     assert (await alice.attach(number, "a", b"4321")).status == 201
 
 
+async def test_an_attachment_of_exactly_ten_mebibytes_is_taken(alice: Person, bob: Person) -> None:
+    number = await alice.draft(bob.address)
+    limit = 10 * 1024 * 1024
+    assert (await alice.attach(number, "a", bytes(limit))).json == {"filename": "a", "size": limit}
+    assert (await alice.attach(number, "b", bytes(limit + 1))).status == 413
+
+
 async def test_only_the_owner_of_a_draft_attaches(alice: Person, bob: Person) -> None:
     number = await alice.draft(bob.address)
     assert (await bob.attach(number, "a", b"x")).status == 403

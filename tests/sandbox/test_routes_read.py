@@ -109,8 +109,9 @@ async def test_the_message_object(alice: Person, bob: Person, clock: Clock) -> N
         "time_read": clock.now_s,
         "attachments": None,
         "reaction": None,
-        "reactions": None,
+        "reactions": [],
         "sha256": listed["sha256"],
+        "psha256": None,
     }
 
 
@@ -161,7 +162,8 @@ async def test_an_id_may_be_the_sha256(alice: Person, bob: Person) -> None:
     number = await alice.send(bob.address)
     digest = (await alice.message(number))["sha256"]
     assert (await bob.get(f"/{digest}/data")).body == b"hello"
-    assert (await bob.get(f"/{'0' * 64}")).status == 404
+    for unknown in ("0" * 64, "f" * 64):
+        assert (await bob.get(f"/{unknown}")).status == 404
 
 
 async def test_a_batch_hash_is_no_id(alice: Person, bob: Person) -> None:
@@ -170,7 +172,7 @@ async def test_a_batch_hash_is_no_id(alice: Person, bob: Person) -> None:
     assert (await alice.get(f"/{batch['sha256']}")).status == 404
 
 
-@pytest.mark.parametrize("text", ["x", "-1", "1.5", "9223372036854775808"])
+@pytest.mark.parametrize("text", ["x", "0", "-1", "1.5", "9223372036854775808", "g" * 64, "1" * 63])
 async def test_nonsense_is_no_id(alice: Person, text: str) -> None:
     answer = await alice.get(f"/{text}")
     assert (answer.status, answer.error) == (400, "invalid message id")
