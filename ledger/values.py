@@ -7,18 +7,20 @@ from typing import Literal, NewType
 
 import msgspec
 
-from fmsg.address import fold
-
 CallerKey = NewType("CallerKey", str)
-"""A hash of (API URL, case-folded address): the only form of a caller in Redis keys, metrics and logs."""
+"""A hash of (API URL, the address as the token gives it): the only form of a caller in Redis keys, metrics, logs."""
 
 Source = Literal["seed", "push", "backfill", "reconcile", "poll"]
 """How an arrival was found. ``seed``: it was there when the ledger began, so its place in the order is an estimate."""
 
 
 def caller_key(api_url: str, address: str) -> CallerKey:
-    """The key of a caller at a host: 32 hexadecimal digits."""
-    digest = hashlib.sha256(f"{api_url.rstrip('/')}\0{fold(address)}".encode())
+    """The key of a caller at a host: 32 hexadecimal digits.
+
+    ``address`` is the token's ``sub``. It is lower-cased as hosts do and never folded further: two addresses that a
+    wider folding joins (``ß`` and ``ss``, two forms of sigma, a ligature) are two mailboxes, and share nothing.
+    """
+    digest = hashlib.sha256(f"{api_url.rstrip('/')}\0{address.lower()}".encode())
     return CallerKey(digest.hexdigest()[:32])
 
 

@@ -19,7 +19,7 @@ from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
-from fmsg.errors import FmsgError, HostRefused, Throttled, Unauthorized
+from fmsg.errors import FmsgError, HostRefused, Transient, Unauthorized
 from fmsg.http import HostHttp
 from fmsg.tokens import AccessToken, KeyTokens
 from fmsg.webapi import WebApi
@@ -287,7 +287,7 @@ class Callers:
 
 def _about_the_key(refused: HostRefused) -> bool:
     """Whether a refusal says that this key is no use: 4xx, but not 429 (FMSG-003, Token exchange)."""
-    return 400 <= refused.status < 500 and not isinstance(refused, Throttled)
+    return not isinstance(refused, Transient)
 
 
 class KeyCaller:

@@ -14,7 +14,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY, ResourceUpdated, event_to_notification
 
-from fmsg.errors import HostFailed, HostMisbehaved, HostUnreachable, Throttled
+from fmsg.errors import Transient
 from ledger.catch_up import catch_up
 from ledger.port import LedgerError
 from mcp_front.drain import Drain
@@ -32,9 +32,6 @@ POLL_LOOK_S = 5.0
 """Between looks at the host's list while no feed is live."""
 GAP_S = 0.25
 """Between two events: a burst of arrivals is one or two of them."""
-
-PASSING = (HostFailed, HostUnreachable, HostMisbehaved, Throttled)
-"""Trouble at the host that is over sooner or later: the stream stays."""
 
 
 class Inboxes:
@@ -112,7 +109,7 @@ class _Stream:
         """Make sure of the key of a stream that tells of nothing of the host's; returns when to do it again."""
         try:
             await self._caller.confirm(within_s=LIVE_LOOK_S * 2)
-        except PASSING:
+        except Transient:
             return POLL_LOOK_S
         return LIVE_LOOK_S
 
@@ -134,7 +131,7 @@ class _Stream:
             if self._seen is not None and now != self._seen:
                 await self._send(event_to_notification(ResourceUpdated(INBOX_URI), self.meta))
             self._seen = now
-        except (LedgerError, *PASSING):
+        except (LedgerError, Transient):
             return (
                 POLL_LOOK_S  # Passing trouble: the stream stays, and what is missed meanwhile shows at the next look.
             )

@@ -22,16 +22,17 @@ from arq.connections import ArqRedis
 from arq.worker import Function, Retry, Worker
 from redis.exceptions import RedisError
 
+from fmsg.backoff import backoff_s
 from ledger.redis.topology import SentinelTopology, Standalone, connect, parse_url
-from workers.queue import Job, TryLater, attempt, backoff_s, tick
+from workers.queue import Job, TryLater, attempt, tick
 
 log = logging.getLogger(__name__)
 
 MARGIN_S = 5.0
 """By how much arq's own timeout is longer than ours, which tells a slow job from a cancelled one."""
 
-RESTART_MAX_S = 10.0
-"""The longest pause before the loop begins again after a Redis error."""
+RESTART_FIRST_S, RESTART_MAX_S = 1.0, 10.0
+"""The pause before the loop begins again after a Redis error: at first, and at most."""
 
 STEADY_S = 60.0
 """A loop that ran for so long had no trouble of its own: the next failure is followed by a short pause again."""
@@ -163,8 +164,9 @@ class ArqQueue:
                 extra={"action": "queue_lost", "error": type(error).__name__},
                 exc_info=None if isinstance(error, RedisError | OSError) else error,
             )
+            delay_s = backoff_s(failures, self._rng, base_s=RESTART_FIRST_S, cap_s=RESTART_MAX_S, least=0.5)
             with suppress(TimeoutError):
-                async with asyncio.timeout(backoff_s(failures, self._rng, first_s=0.5, max_s=RESTART_MAX_S)):
+                async with asyncio.timeout(delay_s):
                     await stop.wait()
 
     async def _run_once(self, jobs: Sequence[Job], stop: asyncio.Event) -> BaseException | None:

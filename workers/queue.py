@@ -16,15 +16,15 @@ from typing import Any, Protocol
 
 import msgspec
 
+from fmsg.backoff import backoff_s
 from fmsg.errors import FmsgError
 from ledger.port import LedgerError
 from telemetry.metrics import JOB_DURATION, JOBS
 
 log = logging.getLogger(__name__)
 
-FIRST_DELAY_S = 2.0
-MAX_DELAY_S = 120.0
-"""Full-jitter backoff between the tries of a job: an outage of a minute is over by the third or fourth."""
+FIRST_DELAY_S, MAX_DELAY_S = 4.0, 120.0
+"""Back-off between the tries of a job: an outage of a minute is over by the third or fourth."""
 
 MAX_WAITING = 10_000
 """Jobs a queue within a process holds. More are refused: the next sweep puts them in again."""
@@ -99,15 +99,10 @@ async def _outcome(job: Job, args: Sequence[Any], *, tries: int, rng: random.Ran
             return "given_up", None
         log.info("job put off: %s", reason, extra={"action": "job_put_off", "job": job.name, "tries": tries})
         asked_s = getattr(error, "after_s", None) or 0.0
-        return "put_off", max(asked_s, backoff_s(tries, rng))
+        return "put_off", max(asked_s, backoff_s(tries, rng, base_s=FIRST_DELAY_S, cap_s=MAX_DELAY_S, least=0.5))
     except Exception:
         log.exception("job failed", extra={"action": "job_failed", "job": job.name})
         return "failed", None
-
-
-def backoff_s(tries: int, rng: random.Random, *, first_s: float = FIRST_DELAY_S, max_s: float = MAX_DELAY_S) -> float:
-    """A delay after the ``tries``-th failure: full jitter above half a second."""
-    return rng.uniform(0.5, min(max_s, first_s * 2 ** min(tries, 30)))
 
 
 async def tick(

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from fmsg.errors import CredentialMissing, FmsgError, Forbidden, HostFailed, HostUnreachable, Throttled, Unauthorized
+from fmsg.errors import CredentialMissing, FmsgError, Forbidden, HostMisbehaved, Transient, Unauthorized
 from ledger.catch_up import FULL_PAGE, OVERLAP, CaughtUp, ListApi, catch_up, look_deeper
 from ledger.port import Activations, Documents, Fleet, Ledger, LedgerError, NoLedger, StaleEpoch
 from ledger.thread_roots import ThreadApi, resolve_roots
@@ -70,7 +70,7 @@ class Reconciler:
                     return
                 try:
                     outcome = await self._caller(caller)
-                except (HostUnreachable, HostFailed, Throttled, LedgerError) as error:
+                except (Transient, LedgerError) as error:
                     trouble.append(error)
                     outcome = "failed"
                 RECONCILES.labels(outcome).inc()
@@ -95,7 +95,7 @@ class Reconciler:
         except (Unauthorized, CredentialMissing, Forbidden):
             return "refused"
         except FmsgError as error:
-            if isinstance(error, HostUnreachable | HostFailed | Throttled):
+            if isinstance(error, Transient) and not isinstance(error, HostMisbehaved):
                 raise
             log.warning("caller not compared: %s", error, extra={"action": "reconcile_refused", "caller": caller})
             return "refused"

@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from fmsg.backoff import backoff_s
 from fmsg.errors import Conflict, CredentialMissing, FmsgError, Forbidden, NotFound, Unauthorized
 from fmsg.message import Message
 from ledger.port import Chore, Chores, LedgerError
@@ -93,7 +94,7 @@ class ChoreHands:
             log.warning("unknown chore dropped", extra={"action": "chore_unknown", "chore": chore.kind})
             await self._chores.done(chore)
             return "dropped"
-        delay_s = min(MAX_DELAY_S, FIRST_DELAY_S * 2 ** min(chore.attempts, 16)) * self._rng.uniform(0.75, 1.25)
+        delay_s = backoff_s(chore.attempts + 1, self._rng, base_s=FIRST_DELAY_S, cap_s=MAX_DELAY_S, least=0.5)
         await self._chores.add(
             msgspec.structs.replace(chore, due_s=self._clock() + delay_s, attempts=chore.attempts + 1)
         )

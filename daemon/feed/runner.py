@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
 
 from daemon.feed.comparer import Comparer
 from daemon.feed.context import FeedContext, count_move
@@ -19,7 +18,7 @@ from daemon.feed.recorder import Recorder
 from daemon.feed.socket import Listener
 from daemon.feed.tokens import ActivationTokens
 from daemon.schedule import NEVER
-from fmsg.backoff import full_jitter
+from fmsg.backoff import backoff_s
 from fmsg.errors import CredentialMissing
 from fmsg.events import Event
 from fmsg.webapi import WebApi
@@ -41,7 +40,7 @@ class FeedRunner:
         "_compare_first",
         "_comparer",
         "_ctx",
-        "_delays",
+        "_failures",
         "_list_at_s",
         "_listener",
         "_live_since_s",
@@ -75,7 +74,7 @@ class FeedRunner:
         self._listener = Listener(ctx, caller, api, self)
         self._recorder = Recorder(ctx, caller, api, self)
         self._comparer = Comparer(ctx, caller, address, api, self)
-        self._delays: Iterator[float] | None = None
+        self._failures = 0
         self._retry_at_s = self._list_at_s = self._check_at_s = self._poll_at_s = self._live_since_s = NEVER
         self._asks = 0
         self._quiet_rounds = 0
@@ -180,7 +179,7 @@ class FeedRunner:
         self._comparer.cancel()
         self._comparer.socket_closed()
         if self._now() - self._live_since_s >= STEADY_S:
-            self._delays = None
+            self._failures = 0
         self._live_since_s = NEVER
         self._pages = self._ctx.settings.reconnect_pages
         self._move(Signal.CLOSED, error=reason or "the socket closed")
@@ -305,9 +304,9 @@ class FeedRunner:
 
     def _delay_s(self, diagnosis: Diagnosis | None = None) -> float:
         settings = self._ctx.settings
-        if self._delays is None:
-            self._delays = full_jitter(self._ctx.rng, base_s=settings.backoff_base_s, cap_s=settings.backoff_cap_s)
-        return max(next(self._delays), diagnosis.retry_after_s if diagnosis is not None else 0.0)
+        self._failures += 1
+        delay_s = backoff_s(self._failures, self._ctx.rng, base_s=settings.backoff_base_s, cap_s=settings.backoff_cap_s)
+        return max(delay_s, diagnosis.retry_after_s if diagnosis is not None else 0.0)
 
     def _retry(self) -> None:
         if self.state is State.CONNECTING:
@@ -343,9 +342,10 @@ class FeedRunner:
         self._ask_later()
 
     def _ask_later(self) -> None:
-        delay_s = min(ASK_MAX_S, self._ctx.settings.ask_s * 2 ** min(self._asks, 16))
         self._asks += 1
-        self._retry_at_s = self._now() + delay_s * self._ctx.rng.uniform(0.5, 1.0)
+        ask_s = self._ctx.settings.ask_s
+        delay_s = backoff_s(self._asks, self._ctx.rng, base_s=ask_s, cap_s=ASK_MAX_S, least=0.5)
+        self._retry_at_s = self._now() + delay_s
         self._arm()
 
     async def _look_for_token(self) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from mcp.server.lowlevel import Server
 from mcp.shared.inbound import x_mcp_header_map
 
-from fmsg.errors import FmsgError, HostRefused, Throttled
+from fmsg.errors import FmsgError, HostRefused, Transient
 from fmsg.redact import scrub
 from mcp_front.callers import Callers, KeyCaller
 from mcp_front.framing import quoted, visible
@@ -253,7 +253,7 @@ class HttpFront:
             retry = _retry_after(error.retry_after_s)
             raise _Refused(429, f"Too many attempts: {error}", reason="auth_failures", headers=[retry]) from None
         except HostRefused as error:
-            if isinstance(error, Throttled) or error.status >= 500:
+            if isinstance(error, Transient):
                 raise _unavailable(error) from None
             self._guesses.failed(source)
             raise _key_refused(error) from None

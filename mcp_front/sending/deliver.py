@@ -24,11 +24,11 @@ from fmsg.errors import (
     Conflict,
     FmsgError,
     Forbidden,
-    HostFailed,
     HostMisbehaved,
     HostRefused,
     HostUnreachable,
     NotFound,
+    Transient,
 )
 from fmsg.message import AttachmentInfo, Draft, Message
 from ledger.deadlines import BEST_EFFORT_S, patient_for
@@ -168,7 +168,7 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
     async def _send(self, draft_id: int) -> float:
         try:
             time_s = (await self.api.send(draft_id)).time
-        except (HostUnreachable, HostMisbehaved, HostFailed, Conflict) as error:
+        except (Transient, Conflict) as error:
             sent = await self.settle(draft_id)
             if sent is None or sent.time is None:
                 raise error from None
@@ -186,7 +186,7 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
                 return await self.api.message(draft_id)
             except NotFound:
                 return None
-            except (HostUnreachable, HostMisbehaved, HostFailed):
+            except Transient:
                 if delay_s is None:
                     raise
                 await self.sleep(delay_s)

@@ -139,9 +139,9 @@ class TestChores:
             (waiting,) = await chores.due(10)
             assert waiting.attempts == attempts + 1
             delays.append(waiting.due_s - started_s)
-        assert 0.75 * FIRST_DELAY_S <= delays[0] <= 1.25 * FIRST_DELAY_S
+        assert 0.5 * FIRST_DELAY_S <= delays[0] <= FIRST_DELAY_S
         assert 1.5 * delays[0] < delays[2]
-        assert delays[-1] <= 1.25 * MAX_DELAY_S
+        assert delays[-1] <= MAX_DELAY_S
 
     @pytest.mark.parametrize("error", [HostUnreachable("cut"), Unauthorized(401, "expired"), CredentialMissing("none")])
     async def test_trouble_puts_it_off(
