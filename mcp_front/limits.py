@@ -21,7 +21,7 @@ CONTENT_WEIGHT = 4
 PATIENCE_S = 5.0
 """How long an answer waits for room before it is refused. Clients that read make room within milliseconds."""
 KEPT_SHARE = 0.25
-"""The part of a total that only callers who hold nothing of it can have."""
+"""The part of a total that only callers who hold little of it can have: up to this part of what one caller may have."""
 
 
 class OverBudget(Exception):
@@ -124,7 +124,7 @@ class _Waiter(msgspec.Struct, frozen=True, eq=False):
 
 
 class ByteBudget:
-    """Bytes in flight, of all callers and of each. A part of the total is kept for callers who hold nothing."""
+    """Bytes in flight, of all callers and of each. A part of the total is kept for callers who hold little."""
 
     def __init__(self, limits: ByteLimits) -> None:
         self._limits = limits
@@ -197,7 +197,8 @@ class ByteBudget:
             return _too_large(limits, size)
         if mine + size > limits.per_caller_bytes:
             return _full(limits, limits.field_per_caller, limits.per_caller_bytes, f"Your own {limits.what}")
-        room = limits.total_bytes * (1 - KEPT_SHARE) if mine else limits.total_bytes
+        little = mine + size <= limits.per_caller_bytes * KEPT_SHARE
+        room = limits.total_bytes * (1 if little else 1 - KEPT_SHARE)
         if self._total + size > room:
             return _full(limits, limits.field, limits.total_bytes, f"The {limits.what} of all callers")
         return None

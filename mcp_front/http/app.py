@@ -21,13 +21,13 @@ from fmsg.errors import FmsgError, HostRefused, Transient
 from fmsg.redact import scrub
 from mcp_front.callers import Callers, KeyCaller
 from mcp_front.framing import quoted, visible
+from mcp_front.http.body import BodyRefused, ClientGone, Malformed, TooDeep, TooManyItems, read_body
 from mcp_front.http.connection import Connection
 from mcp_front.http.gate import Challenge, HostGate, OriginGate, bearer_key, values_of
-from mcp_front.http.receiving import BodyRefused, ClientGone, Upload, Uploads, read_body
-from mcp_front.http.request import Rejected, read_envelope
+from mcp_front.http.request import Rejected, body_rejected, read_envelope
 from mcp_front.http.response import Exchange, Receive, Send, reply
 from mcp_front.http.sources import Guesses, TooManyGuesses, is_trusted, parse_networks, source_of
-from mcp_front.limits import AnswerRoom, AnswerShare, ByteBudget, answer_limits
+from mcp_front.limits import AnswerRoom, AnswerShare, ByteBudget, ByteShare, OverBudget, answer_limits, upload_limits
 from mcp_front.settings import FrontSettings
 from mcp_front.timer_wheel import TimerWheel
 from telemetry import metrics
@@ -110,7 +110,7 @@ class HttpFront:
         self._hosts = HostGate(http.host, http.allowed_hosts)
         self._origins = OriginGate(http.allowed_origins, bind=http.host)
         self._proxies = parse_networks(http.trusted_proxies)
-        self._uploads = Uploads(settings.budgets)
+        self._uploads = ByteBudget(upload_limits(settings.budgets))
         self._answers = ByteBudget(answer_limits(settings.budgets))
         self._header_schemas: dict[str, Mapping[str, Any] | None] = {}
         self.lifespan_state: object = {}
@@ -161,13 +161,13 @@ class HttpFront:
                     headers=allow,
                 )
             accepts = _negotiate(headers)
-            upload, answer = Upload(self._uploads, caller.key), AnswerShare(self._answers, caller.key)
+            upload, answer = ByteShare(self._uploads, caller.key), AnswerShare(self._answers, caller.key)
             try:
                 exchange = await self._received(scope, receive, send, upload, caller, accepts, answer, extra)
                 if exchange is not None:
                     await self._run(scope, exchange)
             finally:
-                upload.give_back()
+                upload.release()
                 answer.release()
         except _Refused as refused:
             await self._refuse(send, refused, extra)
@@ -177,6 +177,13 @@ class HttpFront:
                 retry.append((b"connection", b"close"))
             told = _Refused(refused.status, str(refused), reason=refused.budget, headers=retry)
             await self._refuse(send, told, extra)
+        except Rejected as rejected:
+            metrics.REFUSALS.labels("envelope").inc()
+            await reply(send, rejected.status, _rpc_error(rejected), extra)
+        except OverBudget as over:
+            retry = [] if over.retry_after_s is None else [_retry_after(over.retry_after_s)]
+            status = 413 if over.retry_after_s is None else 429
+            await reply(send, status, _error_body(str(over)), [*retry, *extra])
         except ClientGone:
             return
 
@@ -185,7 +192,7 @@ class HttpFront:
         scope: dict[str, Any],
         receive: Receive,
         send: Send,
-        upload: Upload,
+        upload: ByteShare,
         caller: KeyCaller,
         accepts: Accepts,
         answer: AnswerShare,
@@ -194,13 +201,11 @@ class HttpFront:
         """The exchange that a body asks for; None where it asks for none and has been answered."""
         headers: RawHeaders = scope["headers"]
         budgets = self._settings.budgets
-        body = await read_body(receive, declared=_declared(headers), budgets=budgets, upload=upload)
         try:
-            envelope = read_envelope(body, headers, budgets=budgets, header_schema=self._header_schema)
-        except Rejected as rejected:
-            metrics.REFUSALS.labels("envelope").inc()
-            await reply(send, rejected.status, _rpc_error(rejected), extra)
-            return None
+            body = await read_body(receive, declared=_declared(headers), budgets=budgets, upload=upload)
+            envelope = read_envelope(body, headers, header_schema=self._header_schema)
+        except (Malformed, TooDeep, TooManyItems) as error:
+            raise body_rejected(error, budgets) from None
         if envelope is None:
             await reply(send, 202, b"", extra)
             return None

@@ -71,24 +71,29 @@ class TestByteBudget:
         with pytest.raises(OverBudget, match=r"8 MiB .*\(FMSG_MCP_UPLOAD_BYTES_PER_CALLER\).* again in 5 s") as failed:
             budget.take(ANN, 1)
         assert failed.value.retry_after_s == 5
-        budget.take(BOB, 8 * MIB)
-        assert budget.total == 16 * MIB
+        budget.take(BOB, 4 * MIB)
+        assert budget.total == 12 * MIB
 
     def test_all_callers_have_a_limit_that_its_error_names(self) -> None:
-        budget = uploads()
+        budget = uploads(total_mib=12)
         budget.take(ANN, 8 * MIB)
-        budget.take(BOB, 8 * MIB)
-        with pytest.raises(OverBudget, match=r"all callers .*16 MiB .*\(FMSG_MCP_UPLOAD_BYTES\)"):
+        budget.take(BOB, 1 * MIB)
+        budget.take(BOB, 1 * MIB)
+        budget.take(CAT, 2 * MIB)
+        with pytest.raises(OverBudget, match=r"all callers .*12 MiB .*\(FMSG_MCP_UPLOAD_BYTES\)"):
             budget.take(CAT, 1)
 
-    def test_a_quarter_of_the_total_is_kept_for_callers_who_hold_nothing(self) -> None:
+    def test_a_quarter_of_the_total_is_kept_for_callers_who_hold_little(self) -> None:
         budget = uploads()
         budget.take(ANN, 6 * MIB)
         budget.take(BOB, 6 * MIB)
         for holder in (ANN, BOB):
             with pytest.raises(OverBudget, match="all callers"):
                 budget.take(holder, 1)
-        budget.take(CAT, 4 * MIB)
+        budget.take(CAT, 1 * MIB)
+        budget.take(CAT, 1 * MIB)
+        with pytest.raises(OverBudget, match="all callers"):
+            budget.take(CAT, 1)
 
     def test_what_can_never_fit_is_refused_without_a_time_to_come_back(self) -> None:
         with pytest.raises(OverBudget, match=r"9 MiB .* 8 MiB .*Ask for less") as failed:

@@ -12,9 +12,9 @@ import pytest
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
+from mcp_front.http.body import Body
 from mcp_front.http.request import Envelope, read_envelope
 from mcp_front.http.response import Exchange
-from mcp_front.settings import Budgets
 from mcp_front.timer_wheel import TimerWheel
 
 Act = Callable[[Any], Any]
@@ -112,9 +112,7 @@ class Bench:
             meta["io.modelcontextprotocol/clientCapabilities"] = {}
             headers = [(b"mcp-protocol-version", b"2026-07-28"), (b"mcp-method", method.encode()), (b"mcp-name", b"t")]
         message = {"jsonrpc": "2.0", "id": 9, "method": method, "params": {"name": "t", "_meta": meta}}
-        envelope = read_envelope(
-            json.dumps(message).encode(), headers, budgets=Budgets(), header_schema=lambda name: None
-        )
+        envelope = read_envelope(Body(message, 100), headers, header_schema=lambda name: None)
         assert envelope is not None
         return envelope
 
