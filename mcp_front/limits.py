@@ -282,6 +282,13 @@ class AnswerShare(ByteShare):
         self._content_bytes -= content_bytes
         self.shrink_to(_counted(self._content_bytes))
 
+    async def settle(self, size: int) -> None:
+        """Hold what the finished answer takes, in place of what was reserved for it. Raises `OverBudget`."""
+        if size > max(self.held, FREE_BYTES * CONTENT_WEIGHT):
+            await self._budget.take_soon(self._caller, size - self.held)
+            self.held = size
+        self.shrink_to(size)
+
 
 def _counted(content_bytes: int) -> int:
     return content_bytes * CONTENT_WEIGHT if content_bytes > FREE_BYTES else 0

@@ -25,7 +25,7 @@ from mcp_front.http.body import BodyRefused, ClientGone, Malformed, TooDeep, Too
 from mcp_front.http.connection import Connection
 from mcp_front.http.gate import Challenge, HostGate, OriginGate, bearer_key, values_of
 from mcp_front.http.request import Rejected, body_rejected, read_envelope
-from mcp_front.http.response import Exchange, Receive, Send, reply
+from mcp_front.http.response import Exchange, Receive, Send, SlowReader, reply
 from mcp_front.http.sources import Guesses, TooManyGuesses, is_trusted, parse_networks, source_of
 from mcp_front.limits import AnswerRoom, AnswerShare, ByteBudget, ByteShare, OverBudget, answer_limits, upload_limits
 from mcp_front.settings import FrontSettings
@@ -93,7 +93,7 @@ class HttpFront:
         callers: Callers,
         settings: FrontSettings,
         *,
-        wheel: TimerWheel,
+        timer_wheel: TimerWheel,
         guesses: Guesses,
         store_ready: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
@@ -105,7 +105,7 @@ class HttpFront:
         self._server = server
         self._callers = callers
         self._settings = settings
-        self._wheel = wheel
+        self._timer_wheel = timer_wheel
         self._guesses = guesses
         self._hosts = HostGate(http.host, http.allowed_hosts)
         self._origins = OriginGate(http.allowed_origins, bind=http.host)
@@ -214,12 +214,14 @@ class HttpFront:
         return Exchange(
             envelope,
             send,
-            wheel=self._wheel,
+            timer_wheel=self._timer_wheel,
             accepts_json=accepts.json,
             accepts_stream=accepts.stream,
             stream_after_s=self._settings.http.sse_after_s,
             ping_s=self._settings.http.ping_s,
             request=HttpRequest(caller, extra[0][1].decode("ascii"), accepts.stream, answer),
+            answer_share=answer,
+            write_stall_s=budgets.write_stall_s,
             extra_headers=extra,
         )
 
@@ -234,6 +236,9 @@ class HttpFront:
         connection.on_lost = exchange.lost
         try:
             await exchange.run(self._server, self.lifespan_state)
+        except SlowReader:
+            metrics.REFUSALS.labels("write_stall_s").inc()
+            connection.abort()
         finally:
             connection.on_lost = None
 

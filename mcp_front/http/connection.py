@@ -36,7 +36,7 @@ class Connection(HttpToolsProtocol):
 
     # Beside uvicorn's attributes, of which there are as many as instances can share the keys of: one more in their
     # dictionary, and each connection has a whole dictionary of its own.
-    __slots__ = ("_budgets", "_head_bytes", "_idle_bytes", "_moved", "_timed", "_too_large", "_wheel", "on_lost")
+    __slots__ = ("_budgets", "_head_bytes", "_idle_bytes", "_moved", "_timed", "_timer_wheel", "_too_large", "on_lost")
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Connection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         budgets: Budgets,
-        wheel: TimerWheel,
+        timer_wheel: TimerWheel,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.logger = log
@@ -55,7 +55,7 @@ class Connection(HttpToolsProtocol):
         self.on_lost: Callable[[], None] | None = None
         """Called once when the client is gone. Set by whoever handles the request, reset at its end."""
         self._budgets = budgets
-        self._wheel = wheel
+        self._timer_wheel = timer_wheel
         self._head_bytes = 0
         self._idle_bytes = 0
         self._moved = False
@@ -147,6 +147,10 @@ class Connection(HttpToolsProtocol):
         )
         self.transport.close()
 
+    def abort(self) -> None:
+        """Drop the connection in the middle of an answer."""
+        self.transport.abort()
+
     def due(self) -> None:
         """The headers did not come in time."""
         self._timed = False
@@ -158,12 +162,12 @@ class Connection(HttpToolsProtocol):
         """Bytes that keep coming do not put it off: neither slow headers nor the rest of a refused body."""
         if not self._timed:
             self._timed = True
-            self._wheel.add(self, self._budgets.header_s)
+            self._timer_wheel.add(self, self._budgets.header_s)
 
     def _end_deadline(self) -> None:
         if self._timed:
             self._timed = False
-            self._wheel.forget(self, self._budgets.header_s)
+            self._timer_wheel.forget(self, self._budgets.header_s)
 
     def _count(self, size: int) -> None:
         self._head_bytes += size

@@ -128,13 +128,15 @@ def prepare(sockets: Sequence[socket.socket], settings: FrontSettings) -> None:
 class Listener(uvicorn.Server):
     """uvicorn without its signal handling. It ends so: unready, deaf to newcomers, waits answered, the rest done."""
 
-    def __init__(self, front: HttpFront, settings: FrontSettings, *, wheel: TimerWheel, drain: asyncio.Event) -> None:
+    def __init__(
+        self, front: HttpFront, settings: FrontSettings, *, timer_wheel: TimerWheel, drain: asyncio.Event
+    ) -> None:
         http = settings.http
         usable = raise_file_limit(settings.budgets.max_connections)
         budgets = msgspec.structs.replace(settings.budgets, max_connections=usable)
         config = uvicorn.Config(
             front,
-            http=partial(Connection, budgets=budgets, wheel=wheel),  # type: ignore[arg-type]  # any factory does
+            http=partial(Connection, budgets=budgets, timer_wheel=timer_wheel),  # type: ignore[arg-type]  # any factory does
             ws="none",
             interface="asgi3",
             lifespan="off",

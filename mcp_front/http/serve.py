@@ -101,7 +101,7 @@ async def serve_http(
     rng = rng or random.Random()
     loop = asyncio.get_running_loop()
     drain = Drain()
-    wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
+    timer_wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
     parking: Parking | None = getattr(store, "parked", None)
     callers = Callers(http, settings, transport="http", clock=clock, rng=rng, parking=parking)
     held_calls = HeldCalls(settings.budgets)
@@ -123,10 +123,10 @@ async def serve_http(
         traced=traced,
     )
     guesses = Guesses(settings.budgets, now=loop.time)
-    front = HttpFront(server, callers, settings, wheel=wheel, guesses=guesses, store_ready=store_ready)
+    front = HttpFront(server, callers, settings, timer_wheel=timer_wheel, guesses=guesses, store_ready=store_ready)
     listening = sockets if sockets is not None else bind(settings)
     prepare(listening, settings)
-    listener = Listener(front, settings, wheel=wheel, drain=drain)
+    listener = Listener(front, settings, timer_wheel=timer_wheel, drain=drain)
     try:
         await listener.run_until(
             stop, listening, started=None if started is None else lambda: started(*address_of(listening))

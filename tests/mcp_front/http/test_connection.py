@@ -231,10 +231,10 @@ async def test_connections_share_the_keys_of_their_dictionaries() -> None:
     """One attribute more than Python shares, and each connection costs a kilobyte more."""
     loop = asyncio.get_running_loop()
     config = Config(app=lambda: None, http=Connection, ws="none", lifespan="off", interface="asgi3", log_config=None)
-    wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
+    timer_wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
 
     def connection() -> Connection:
-        made = Connection(config, ServerState(), {}, loop, budgets=Budgets(), wheel=wheel)
+        made = Connection(config, ServerState(), {}, loop, budgets=Budgets(), timer_wheel=timer_wheel)
         made.url = b""
         return made
 
