@@ -18,7 +18,7 @@ def sandbox(
     """Serve the hosts until a signal comes; each is announced as a line of JSON, with keys of the addresses."""
 
     async def serve(_settings: Settings, stop: asyncio.Event) -> None:
-        from sandbox.run import run_hosts
+        from sandbox.host import run_hosts
 
         ports = [0 if port == 0 else port + offset for offset in range(len(domains))]
 

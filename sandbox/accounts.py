@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from sandbox.journal import Journal
 from sandbox.records import Account, ApiKey, lowered
+from sandbox.store import Journal
 from sandbox.wire import Refused
 
 KEY_PREFIX = "fmsgk_"

@@ -8,13 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sandbox.accounts import Accounts
-from sandbox.courier import Courier
 from sandbox.events import Event, Listener
 from sandbox.faults import Faults
-from sandbox.journal import Journal, NoJournal, SqliteJournal
+from sandbox.federation import Courier
 from sandbox.records import Record, domain_of, lowered
 from sandbox.render import Renderer
-from sandbox.state import MAX_ID, State
+from sandbox.store import MAX_ID, Journal, NoJournal, SqliteJournal, State
 from sandbox.switches import Limits, Switches
 from sandbox.wire import MAX_ID_DIGITS, Refused, encode, is_hash
 

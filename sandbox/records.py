@@ -1,4 +1,4 @@
-"""What a host stores: messages, add-to batches, attachments, accounts, API keys. Mutable, owned by `sandbox.state`."""
+"""What a host stores: messages, add-to batches, attachments, accounts, API keys. Mutable, owned by `sandbox.store`."""
 
 from __future__ import annotations
 

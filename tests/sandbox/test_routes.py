@@ -1,12 +1,118 @@
-"""Lists, messages, bodies and lineages (FMSG-003, "Routes" and "Message object")."""
+"""The routes, the faults a client meets on them, and counting (FMSG-003, "Base" and "Routes")."""
 
 from __future__ import annotations
 
+import asyncio
+from urllib.parse import quote
+
+import aiohttp
 import pytest
 
+from sandbox.routes import filename_in
 from sandbox.switches import OLDER, Limits, Switches
 from tests.sandbox.conftest import Clock, Town
 from tests.sandbox.people import Person
+
+
+async def test_an_unknown_path_is_no_json(alice: Person) -> None:
+    for answer in (await alice.get("/1/nothing/there"), await alice.ask("PATCH", "/1")):
+        assert (answer.status, answer.body) == (404, b"404 page not found")
+
+
+async def test_an_api_key_acts_as_nobody_else(alice: Person, bob: Person) -> None:
+    answer = await alice.ask("GET", "", headers={"X-FMSG-Act-As": bob.address})
+    assert (answer.status, answer.error) == (403, "act-as is only available with identity-provider authentication")
+
+
+async def test_requests_are_counted_per_route(alice: Person, bob: Person) -> None:
+    bob.host.control.reset_stats()
+    number = await alice.send(bob.address)
+    await bob.get()
+    await bob.get(f"/{number}/thread/messages")
+    await bob.get("/999")
+    stats = bob.host.control.stats()
+    assert stats["requests"] == {"create": 1, "send": 1, "list": 1, "thread_messages": 1, "get": 1}
+    assert stats["statuses"]["get 404"] == 1
+
+
+async def test_the_next_requests_of_a_route_fail(alice: Person) -> None:
+    alice.host.control.fail_next("list", times=2, status=429, text="slow down", code="busy", retry_after_s=3)
+    for _ in range(2):
+        answer = await alice.get()
+        assert (answer.status, answer.json) == (429, {"error": "slow down", "code": "busy"})
+        assert answer.headers["Retry-After"] == "3"
+    assert (await alice.get()).status == 200
+
+
+async def test_a_proxy_answers_html(alice: Person) -> None:
+    alice.host.control.fail_next(status=502, text="Bad Gateway", html=True)
+    answer = await alice.get("/sent")
+    assert (answer.status, answer.headers["Content-Type"]) == (502, "text/html; charset=utf-8")
+    assert answer.body.startswith(b"<html>")
+
+
+async def test_a_request_that_is_cut_does_nothing(alice: Person, bob: Person) -> None:
+    number = await alice.draft(bob.address)
+    alice.host.control.fail_next("send", cut=True)
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await alice.post(f"/{number}/send")
+    assert (await alice.message(number))["time"] is None
+
+
+async def test_a_lost_answer_leaves_the_message_sent(alice: Person, bob: Person) -> None:
+    number = await alice.draft(bob.address)
+    alice.host.control.lose_answers("send")
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await alice.post(f"/{number}/send")
+    assert (await alice.message(number))["time"] is not None
+    assert (await alice.post(f"/{number}/send")).error == "message already sent"
+
+
+async def test_a_request_hangs_until_it_is_let_go(alice: Person) -> None:
+    alice.host.control.hang_next("create")
+    hanging = asyncio.ensure_future(alice.post("", alice.wire("@bob@a.test")))
+    await alice.asked("create")
+    assert (await alice.get("/sent")).status == 200
+    assert not hanging.done()
+    alice.host.control.release()
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await hanging
+
+
+async def test_a_client_may_give_up_on_a_hanging_request(alice: Person) -> None:
+    alice.host.control.hang_next("list")
+    with pytest.raises(TimeoutError):
+        await alice.ask("GET", "", timeout=aiohttp.ClientTimeout(total=0.05))
+    assert (await alice.get()).status == 200
+
+
+async def test_requests_can_be_delayed(alice: Person) -> None:
+    alice.host.control.delay(60, route="list")
+    with pytest.raises(TimeoutError):
+        await alice.ask("GET", "", timeout=aiohttp.ClientTimeout(total=0.05))
+    assert (await alice.get("/sent")).status == 200
+    alice.host.control.delay(0.01)
+    assert (await alice.get("/sent")).status == 200
+    alice.host.control.delay(0, route="list")
+    assert (await alice.get()).status == 200
+
+
+async def test_the_token_route_fails_like_any_other(alice: Person) -> None:
+    alice.host.control.fail_next("token", status=503, text="identity service unavailable")
+    assert (await alice.sign_in()).status == 503
+    assert (await alice.sign_in()).status == 200
+
+
+async def test_faults_can_be_cleared(alice: Person) -> None:
+    control = alice.host.control
+    control.fail_next()
+    control.hang_next()
+    control.lose_answers()
+    control.delay(60)
+    control.deafen()
+    control.set_database(up=False)
+    control.clear_faults()
+    assert (await alice.get()).status == 200
 
 
 async def chain(person: Person, to: str, depth: int, **fields: object) -> list[int]:
@@ -304,3 +410,133 @@ async def test_the_thread_as_text(alice: Person, bob: Person) -> None:
 async def test_answers_carry_the_hosts_own_date(alice: Person) -> None:
     assert (await alice.get()).headers["Date"] == "Thu, 28 May 2026 20:26:40 GMT"
     assert (await alice.get("/x/y/z")).headers["Date"] == "Thu, 28 May 2026 20:26:40 GMT"
+
+
+async def test_upload_and_fetch(alice: Person, bob: Person) -> None:
+    number = await alice.draft(bob.address)
+    answer = await alice.attach(number, "a b+ü%.txt", b"\0\r\n--x")
+    assert (answer.status, answer.json) == (201, {"filename": "a b+ü%.txt", "size": 6})
+    await alice.post(f"/{number}/send")
+    fetched = await bob.get(f"/{number}/attach/{quote('a b+ü%.txt', safe='')}")
+    assert (fetched.body, fetched.headers["Content-Type"]) == (b"\0\r\n--x", "application/octet-stream")
+    assert (await bob.message(number))["attachments"] == [{"filename": "a b+ü%.txt", "size": 6}]
+
+
+async def test_an_upload_by_a_client_library(alice: Person) -> None:
+    number = await alice.draft("@bob@a.test")
+    form = aiohttp.FormData(quote_fields=False)
+    form.add_field("file", b"xyz", filename="zusammenfassung ä.txt", content_type="text/plain")
+    answer = await alice.ask("POST", f"/{number}/attach", data=form)
+    assert answer.json == {"filename": "zusammenfassung ä.txt", "size": 3}
+
+
+@pytest.mark.parametrize(("given", "kept"), [("../../etc/passwd", "passwd"), ("/a/b.txt", "b.txt")])
+async def test_a_name_comes_back_without_its_folders(alice: Person, given: str, kept: str) -> None:
+    number = await alice.draft("@bob@a.test")
+    assert (await alice.attach(number, given, b"x")).json["filename"] == kept
+    assert (await alice.get(f"/{number}/attach/{kept}")).body == b"x"
+
+
+@pytest.mark.parametrize("name", [".", "..", "", "a/"])
+async def test_a_name_that_is_none(alice: Person, name: str) -> None:
+    number = await alice.draft("@bob@a.test")
+    answer = await alice.attach(number, name, b"x")
+    assert (answer.status, answer.error) == (400, "invalid filename")
+
+
+async def test_the_same_name_replaces(alice: Person) -> None:
+    number = await alice.draft("@bob@a.test")
+    await alice.attach(number, "a.txt", b"one")
+    await alice.attach(number, "a.txt", b"three")
+    assert (await alice.message(number))["attachments"] == [{"filename": "a.txt", "size": 5}]
+
+
+async def test_a_name_with_a_backslash_is_taken_and_lost(town: Town, alice: Person) -> None:
+    number = await alice.draft("@bob@a.test")
+    assert (await alice.attach(number, r"a\b.txt", b"x")).json["filename"] == r"a\b.txt"
+    answer = await alice.get(f"/{number}/attach/{quote(chr(92).join(('a', 'b.txt')), safe='')}")
+    assert (answer.status, answer.error) == (404, "attachment not found")
+    await town.host("b.test", switches=Switches(backslash_names_lost=False))
+    carol = await town.person("@carol@b.test")
+    number = await carol.draft("@bob@b.test")
+    await carol.attach(number, r"a\b.txt", b"x")
+    assert (await carol.get(f"/{number}/attach/a%5Cb.txt")).body == b"x"
+
+
+async def test_a_name_over_255_bytes_hangs(alice: Person) -> None:
+    number = await alice.draft("@bob@a.test")
+    hanging = asyncio.ensure_future(alice.attach(number, "ü" * 128, b"x"))
+    await alice.asked("attach")
+    assert (await alice.get()).status == 200
+    assert not hanging.done()
+    alice.host.control.release()
+    assert (await hanging).status == 400
+
+
+async def test_or_is_refused(town: Town) -> None:
+    await town.host(switches=Switches(long_names_hang=False))
+    alice = await town.person("@alice@a.test")
+    number = await alice.draft("@bob@a.test")
+    assert (await alice.attach(number, "x" * 256, b"x")).status == 400
+    assert (await alice.attach(number, "x" * 255, b"x")).status == 201
+
+
+async def test_sizes_that_are_too_large(town: Town) -> None:
+    await town.host(limits=Limits(attachment_bytes=4, message_bytes=11))
+    alice = await town.person("@alice@a.test")
+    number = await alice.draft("@bob@a.test")
+    answer = await alice.attach(number, "a", b"12345")
+    assert (answer.status, answer.error) == (413, "attachment too large")
+    assert (await alice.attach(number, "a", b"1234")).status == 201
+    answer = await alice.attach(number, "b", b"1234")
+    assert (answer.status, answer.error) == (413, "message too large")
+    assert (await alice.attach(number, "a", b"4321")).status == 201
+
+
+async def test_an_attachment_of_exactly_ten_mebibytes_is_taken(alice: Person, bob: Person) -> None:
+    number = await alice.draft(bob.address)
+    limit = 10 * 1024 * 1024
+    assert (await alice.attach(number, "a", bytes(limit))).json == {"filename": "a", "size": limit}
+    assert (await alice.attach(number, "b", bytes(limit + 1))).status == 413
+
+
+async def test_only_the_owner_of_a_draft_attaches(alice: Person, bob: Person) -> None:
+    number = await alice.draft(bob.address)
+    assert (await bob.attach(number, "a", b"x")).status == 403
+    await alice.post(f"/{number}/send")
+    assert (await alice.attach(number, "a", b"x")).status == 403
+
+
+async def test_an_upload_without_a_file(alice: Person) -> None:
+    number = await alice.draft("@bob@a.test")
+    assert (await alice.post(f"/{number}/attach", {})).error == "file is required"
+    form = aiohttp.FormData({"other": "x"}, default_to_multipart=True)
+    assert (await alice.ask("POST", f"/{number}/attach", data=form)).error == "file is required"
+    headers = {"Content-Type": "multipart/form-data"}
+    assert (await alice.ask("POST", f"/{number}/attach", data=b"x", headers=headers)).status == 400
+
+
+async def test_deleting_an_attachment(alice: Person, bob: Person) -> None:
+    number = await alice.draft(bob.address)
+    await alice.attach(number, "a", b"x")
+    assert (await bob.ask("DELETE", f"/{number}/attach/a")).status == 403
+    assert (await alice.ask("DELETE", f"/{number}/attach/a")).status == 204
+    assert (await alice.ask("DELETE", f"/{number}/attach/a")).status == 404
+    assert (await alice.message(number))["attachments"] is None
+
+
+@pytest.mark.parametrize(
+    ("disposition", "name"),
+    [
+        ('form-data; name="file"; filename="a.txt"', "a.txt"),
+        (r'form-data; name="file"; filename="a\"b\\c\d"', r"a\"b\c\d".replace(r"\"", '"')),
+        ('form-data; name="file"; filename="a%22b%20c"', "a%22b%20c"),
+        ('form-data; name="file"; filename="100%"', "100%"),
+        ("form-data; name=file; filename=a.txt", "a.txt"),
+        ("form-data; name=file; filename*=utf-8''%C3%A4.txt", "ä.txt"),
+        ("form-data; name=file; filename=x; filename*=UTF-8''%C3%A4", "ä"),
+        ("form-data; name=file", ""),
+    ],
+)
+def test_names_in_a_content_disposition(disposition: str, name: str) -> None:
+    assert filename_in(disposition) == name
