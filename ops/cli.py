@@ -135,6 +135,7 @@ def parser() -> argparse.ArgumentParser:
         "--bind", default="127.0.0.1", metavar="ADDRESS", help="address to bind (default: %(default)s)"
     )
     sandbox.add_argument("--sqlite-dir", metavar="DIR", help="keep the messages in SQLite files here")
+    sandbox.add_argument("--json", action="store_true", help="print a line of JSON for each host")
 
     demo = _add(
         commands,
@@ -352,6 +353,7 @@ def _sandbox(options: argparse.Namespace) -> int:
         port=options.port,
         bind=options.bind,
         sqlite_dir=options.sqlite_dir,
+        as_json=options.json,
     )
 
 

@@ -11,16 +11,17 @@ from typing import Any, get_type_hints
 import msgspec
 from aiohttp import web
 
+from fmsg.address import is_address, parse_address
 from sandbox.core import Core
 from sandbox.events import ANYBODY
 from sandbox.faults import ANY, Failure
-from sandbox.federation import arrive
+from sandbox.federation import arrive, retry_now
 from sandbox.listening import Listening
 from sandbox.records import DELIVERED, Recipient, Record, compressed_bytes, lowered, message_hash
 from sandbox.routes import CONTROL_PREFIX
 from sandbox.sockets import Socket
 from sandbox.switches import PRESETS, Switches
-from sandbox.wire import Refused, answer, json_object
+from sandbox.wire import Refused, answer, encode, json_object
 
 ASKING: ContextVar[asyncio.Transport | None] = ContextVar("asking", default=None)
 """The connection a control request came in by: it survives what it asks for, so that it can be answered."""
@@ -40,10 +41,12 @@ class Control:
 
     def create_address(self, address: str, *, owner: str | None = None) -> str:
         """An account for the address, which makes it a known recipient. Returns the address."""
+        self._check_local(address)
         return self.core.accounts.create(address, owner=owner).addr
 
     def create_key(self, address: str, *, life_s: float | None = None, cidrs: Sequence[str] | None = None) -> str:
         """A new API key of the address (made where unknown). Returns the key."""
+        self._check_local(address)
         expires_at_s = None if life_s is None else self.core.clock() + life_s
         limits = None if cidrs is None else tuple(cidrs)
         return self.core.accounts.create_key(address, expires_at_s=expires_at_s, cidrs=limits)
@@ -73,6 +76,7 @@ class Control:
         self, address: str, *, known: bool = True, may_send: bool = True, delivery_code: int | None = None
     ) -> None:
         """How an account stands: deleted, not allowed to send, or refusing deliveries with a code."""
+        self._check_local(address)
         account = self.core.accounts.create(address)
         account.known, account.may_send, account.delivery_code = known, may_send, delivery_code
         self.core.accounts.save(account)
@@ -198,8 +202,8 @@ class Control:
         self.core.listener.lose_next.clear()
         self.core.accounts.identity_service_down = False
         self.core.accounts.database_down = False
-        self.core.courier.cut.clear()
-        self.core.courier.refusal = None
+        self.core.links.cut.clear()
+        self.core.links.refusal = None
 
     async def refuse_connections(self) -> None:
         """Refuse new connections and abort the open ones, until `accept_connections`."""
@@ -214,17 +218,17 @@ class Control:
         self._port().restart(down_s, spare=ASKING.get())
 
     def cut_link(self, domain: str) -> None:
-        """No deliveries between this host and the domain, either way."""
-        self.core.courier.cut.add(lowered(domain))
+        """Stop deliveries between this host and the domain, both ways."""
+        self.core.links.cut.add(check_domain(domain))
 
     def mend_link(self, domain: str) -> None:
         """Deliver again; what waited on this side goes out now."""
-        self.core.courier.cut.discard(lowered(domain))
-        self.core.courier.retry_now()
+        self.core.links.cut.discard(check_domain(domain))
+        retry_now(self.core)
 
     def refuse_deliveries(self, code: int | None) -> None:
         """Refuse what other hosts bring with this delivery code; None takes it again."""
-        self.core.courier.refusal = code
+        self.core.links.refusal = code
 
     def set_switches(self, changes: dict[str, Any] | None = None, *, preset: str | None = None) -> dict[str, Any]:
         """Replace the switches by a preset, then change single ones. Returns all of them."""
@@ -253,13 +257,17 @@ class Control:
             "sockets_overrun": core.faults.cut_bursts,
             "messages": len(core.state.messages),
             "next_id": core.state.next_id,
-            "undelivered": core.courier.undelivered,
+            "undelivered": sum(map(len, core.links.stalled.values())),
         }
 
     def reset_stats(self) -> None:
         """Start counting anew; open sockets stay counted."""
         self.core.faults.reset_counters()
         self.core.listener.frames = self.core.listener.lost = 0
+
+    def _check_local(self, address: str) -> None:
+        if not self.core.is_local(parse_address(address)):
+            raise ValueError(f"address: {address} does not belong to {self.core.domain}; ask the host of its domain")
 
     def _port(self) -> Listening:
         if self.listening is None:
@@ -277,6 +285,13 @@ class Control:
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def check_domain(domain: str) -> str:
+    """The domain in lower case. Raises `ValueError` for what cannot be one."""
+    if "@" in domain or not is_address(f"@user@{domain}"):
+        raise ValueError(f"domain: {domain!r} cannot be a domain; name one such as here.test")
+    return lowered(domain)
 
 
 def methods_of(control: Control) -> dict[str, Callable[..., Any]]:
@@ -305,7 +320,8 @@ def add_control(app: web.Application, control: Control) -> None:
         return answer({"result": control.stats()})
 
     async def index(_: web.Request) -> web.Response:
-        return answer({name: _described(method) for name, method in methods.items()})
+        listing = encode({name: _described(method) for name, method in methods.items()})
+        return web.Response(body=msgspec.json.format(listing) + b"\n", content_type="application/json")
 
     app.router.add_get(f"{CONTROL_PREFIX}/stats", stats)
     app.router.add_get(CONTROL_PREFIX, index)
@@ -333,6 +349,12 @@ def _handler(method: Callable[..., Any]) -> Handler:
     return handle
 
 
-def _described(method: Callable[..., Any]) -> dict[str, str]:
+def _described(method: Callable[..., Any]) -> dict[str, Any]:
+    """What a method does, and its arguments by the names that it takes: type, and default where it has one."""
     what = (inspect.getdoc(method) or "").partition("\n")[0]
-    return {"does": what, "arguments": str(inspect.signature(method)).partition(" -> ")[0]}
+    arguments = {
+        name.rstrip("_"): parameter.annotation
+        + ("" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}")
+        for name, parameter in inspect.signature(method).parameters.items()
+    }
+    return {"does": what, "arguments": arguments}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import secrets
 from collections.abc import Callable
@@ -10,12 +11,27 @@ from pathlib import Path
 from sandbox.accounts import Accounts
 from sandbox.events import Event, Listener
 from sandbox.faults import Faults
-from sandbox.federation import Courier
 from sandbox.records import Record, domain_of, lowered
 from sandbox.render import Renderer
 from sandbox.store import MAX_ID, Journal, NoJournal, SqliteJournal, State
 from sandbox.switches import Limits, Switches
 from sandbox.wire import MAX_ID_DIGITS, Refused, encode, is_hash
+
+
+class Links:
+    """How a host stands with other hosts."""
+
+    def __init__(self) -> None:
+        self.peers: dict[str, Core] = {}
+        """Hosts that can be reached, by domain in lower case."""
+        self.cut: set[str] = set()
+        """Domains that cannot be reached for now, peers or not."""
+        self.answering = True
+        """Whether this host answers other hosts."""
+        self.refusal: int | None = None
+        """Code for every message another host brings. None takes them."""
+        self.stalled: dict[str, list[Callable[[], None]]] = {}
+        """Deliveries waiting for a domain that does not answer."""
 
 
 class Core:
@@ -42,12 +58,14 @@ class Core:
         self.accounts = Accounts(self.domain, clock=clock, journal=journal, signing_key=signing_key)
         self.renderer = Renderer(self.domain, switches)
         self.listener = Listener(self._frame, shuffle=self._shuffles, rng=rng)
-        self.courier = Courier(self)
+        self.links = Links()
+        """How the host stands with other hosts."""
         self.faults = Faults()
         self.token_life_s = switches.token_life_s
         """Life of the tokens issued from now on."""
         self.unlisted: set[int] = set()
         """Ids of messages whose event went out before they can be read."""
+        self._timers: set[asyncio.TimerHandle] = set()
         if isinstance(journal, SqliteJournal):
             self._load(journal, facts)
             journal.save_fact("signing_key", signing_key.hex())
@@ -107,12 +125,32 @@ class Core:
         lead_s = self.switches.event_lead_s
         if lead_s > 0:
             self.unlisted.add(record.id)
-            self.courier.later(lead_s, lambda: self.unlisted.discard(record.id))
+            self.later(lead_s, lambda: self.unlisted.discard(record.id))
+
+    def peer(self, domain: str) -> Core | None:
+        """The host of a domain if it answers now."""
+        found = self.links.peers.get(domain)
+        if found is None or domain in self.links.cut or self.domain in found.links.cut:
+            return None
+        return found if found.links.answering else None
+
+    def later(self, delay_s: float, job: Callable[[], None]) -> None:
+        """Run the job after the delay, unless the host is closed first."""
+
+        def run() -> None:
+            self._timers.discard(timer)
+            job()
+
+        timer = asyncio.get_running_loop().call_later(delay_s, run)
+        self._timers.add(timer)
 
     def close(self) -> None:
         """Stop timers and close the journal."""
-        self.courier.answering = False
-        self.courier.close()
+        self.links.answering = False
+        self.links.stalled.clear()
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
         self.listener.close()
         self.state.journal.close()
 

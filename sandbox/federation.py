@@ -6,12 +6,11 @@ hash) is not imitated, its outcomes are. A message is known on every host by its
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from sandbox.core import Core
 from sandbox.records import (
     DELIVERED,
     DUPLICATE,
@@ -26,199 +25,159 @@ from sandbox.records import (
     lowered,
 )
 
-if TYPE_CHECKING:
-    from sandbox.core import Core
 
-
-class Courier:
-    """Delivers for one host. Its timers are its own and end with `close`."""
-
-    def __init__(self, core: Core) -> None:
-        self.peers: dict[str, Core] = {}
-        """Hosts that can be reached, by domain in lower case."""
-        self.cut: set[str] = set()
-        """Domains that cannot be reached for now, peers or not."""
-        self.answering = True
-        """Whether this host answers other hosts."""
-        self.refusal: int | None = None
-        """Code for every message another host brings; None takes them."""
-        self._core = core
-        self._timers: set[asyncio.TimerHandle] = set()
-        self._stalled: dict[str, list[Callable[[], None]]] = {}
-
-    def peer(self, domain: str) -> Core | None:
-        """The host of a domain if it answers now."""
-        found = self.peers.get(domain)
-        if found is None or domain in self.cut or self._core.domain in found.courier.cut:
-            return None
-        return found if found.courier.answering else None
-
-    def later(self, delay_s: float, job: Callable[[], None]) -> None:
-        """Run the job after the delay, unless the host is closed first."""
-
-        def run() -> None:
-            self._timers.discard(timer)
+def retry_now(core: Core) -> None:
+    """Try again what could not be delivered."""
+    stalled, core.links.stalled = core.links.stalled, {}
+    for jobs in stalled.values():
+        for job in jobs:
             job()
 
-        timer = asyncio.get_running_loop().call_later(delay_s, run)
-        self._timers.add(timer)
 
-    @property
-    def undelivered(self) -> int:
-        """Deliveries waiting for a domain that does not answer."""
-        return sum(map(len, self._stalled.values()))
+def dispatch(core: Core, record: Record, *, batch: Batch | None = None) -> None:
+    """Deliver a message just sent, or a batch just recorded, wherever its participants live."""
+    recipients = list(record.recipients()) if batch is None else batch.to
+    local = [recipient for recipient in recipients if core.is_local(recipient.addr)]
+    if local:
+        core.later(core.switches.delivery_delay_s, lambda: _deliver_here(core, record, local))
+    everybody = [recipient.addr for recipient in recipients] if batch is None else list(record.participants().values())
+    for domain in sorted({domain_of(address) for address in everybody} - {core.domain}):
+        _post(core, record, domain, recipients)
 
-    def close(self) -> None:
-        """Give up everything that is on its way."""
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
-        self._stalled.clear()
 
-    def retry_now(self) -> None:
-        """Try again what could not be delivered."""
-        stalled, self._stalled = self._stalled, {}
-        for jobs in stalled.values():
-            for job in jobs:
-                job()
+def _post(core: Core, record: Record, domain: str, recipients: list[Recipient]) -> None:
+    def job() -> None:
+        _deliver_there(core, record, domain, recipients)
 
-    def dispatch(self, record: Record, *, batch: Batch | None = None) -> None:
-        """Deliver a message just sent, or a batch just recorded, wherever its participants live."""
-        recipients = list(record.recipients()) if batch is None else batch.to
-        local = [recipient for recipient in recipients if self._core.is_local(recipient.addr)]
-        if local:
-            self.later(self._core.switches.delivery_delay_s, lambda: self._deliver_here(record, local))
-        everybody = (
-            [recipient.addr for recipient in recipients] if batch is None else list(record.participants().values())
-        )
-        for domain in sorted({domain_of(address) for address in everybody} - {self._core.domain}):
-            self._post(record, domain, recipients)
+    if domain in core.links.stalled:
+        core.links.stalled[domain].append(job)
+    else:
+        core.later(core.switches.delivery_delay_s, job)
 
-    def _post(self, record: Record, domain: str, recipients: list[Recipient]) -> None:
-        def job() -> None:
-            self._deliver_there(record, domain, recipients)
 
-        if domain in self._stalled:
-            self._stalled[domain].append(job)
-        else:
-            self.later(self._core.switches.delivery_delay_s, job)
+def refuse_here(core: Core, record: Record, recipients: Iterable[Recipient]) -> None:
+    """Mark the local recipients that this host refuses, before the message is listed for anybody."""
+    for recipient in recipients:
+        if core.is_local(recipient.addr):
+            code = acceptance(core, recipient.addr)
+            recipient.code = None if code == DELIVERED else code
 
-    def refuse_here(self, record: Record, recipients: Iterable[Recipient]) -> None:
-        """Mark the local recipients that this host refuses, before the message is listed for anybody."""
-        for recipient in recipients:
-            if self._core.is_local(recipient.addr):
-                code = self.acceptance(recipient.addr)
-                recipient.code = None if code == DELIVERED else code
 
-    def _deliver_here(self, record: Record, recipients: Iterable[Recipient]) -> None:
-        now_s = self._core.clock()
-        for recipient in recipients:
-            if recipient.code is None:
-                self._settle(record, recipient, DELIVERED, now_s)
-        self._core.state.save(record)
+def _deliver_here(core: Core, record: Record, recipients: Iterable[Recipient]) -> None:
+    now_s = core.clock()
+    for recipient in recipients:
+        if recipient.code is None:
+            _settle(core, record, recipient, DELIVERED, now_s)
+    core.state.save(record)
 
-    def _deliver_there(self, record: Record, domain: str, recipients: list[Recipient]) -> None:
-        theirs = [recipient for recipient in recipients if domain_of(recipient.addr) == domain]
-        peer = self.peer(domain)
-        if peer is None:
-            for recipient in theirs:
-                recipient.code = UNREACHABLE
-            self._stall(domain, lambda: self._deliver_there(record, domain, recipients))
-        else:
-            codes = peer.courier.accept(record)
-            now_s = self._core.clock()
-            for recipient in theirs:
-                self._settle(record, recipient, codes.get(lowered(recipient.addr), UNKNOWN_USER), now_s)
-        self._core.state.save(record)
 
-    def _settle(self, record: Record, recipient: Recipient, code: int, now_s: float) -> None:
-        if code == DELIVERED:
-            recipient.delivered_at_s = now_s
-            recipient.code = None
-            self._core.announce("delivered", record, [record.from_])
-        else:
-            recipient.code = code
+def _deliver_there(core: Core, record: Record, domain: str, recipients: list[Recipient]) -> None:
+    theirs = [recipient for recipient in recipients if domain_of(recipient.addr) == domain]
+    peer = core.peer(domain)
+    if peer is None:
+        for recipient in theirs:
+            recipient.code = UNREACHABLE
+        _stall(core, domain, lambda: _deliver_there(core, record, domain, recipients))
+    else:
+        codes = accept(peer, record)
+        now_s = core.clock()
+        for recipient in theirs:
+            _settle(core, record, recipient, codes.get(lowered(recipient.addr), UNKNOWN_USER), now_s)
+    core.state.save(record)
 
-    def _stall(self, domain: str, job: Callable[[], None]) -> None:
-        jobs = self._stalled.setdefault(domain, [])
-        jobs.append(job)
-        if len(jobs) == 1:
-            self.later(self._core.switches.retry_s, lambda: self._retry(domain))
 
-    def _retry(self, domain: str) -> None:
-        for job in self._stalled.pop(domain, []):
-            job()
+def _settle(core: Core, record: Record, recipient: Recipient, code: int, now_s: float) -> None:
+    if code == DELIVERED:
+        recipient.delivered_at_s = now_s
+        recipient.code = None
+        core.announce("delivered", record, [record.from_])
+    else:
+        recipient.code = code
 
-    def acceptance(self, address: str) -> int:
-        """The delivery code this host gives for one of its addresses."""
-        account = self._core.accounts.accounts.get(lowered(address))
-        if account is None or not account.known:
-            return UNKNOWN_USER
-        return DELIVERED if account.delivery_code is None else account.delivery_code
 
-    def has_parent(self, pid_hash: str) -> bool:
-        """Whether a reply that names its parent by this hash can be taken here."""
-        state = self._core.state
-        return pid_hash in state.by_hash or pid_hash in state.by_batch_hash
+def _stall(core: Core, domain: str, job: Callable[[], None]) -> None:
+    jobs = core.links.stalled.setdefault(domain, [])
+    jobs.append(job)
+    if len(jobs) == 1:
+        core.later(core.switches.retry_s, lambda: _retry(core, domain))
 
-    def accept(self, arriving: Record) -> dict[str, int]:
-        """Take a message, or its new batches, from another host; the code per local recipient in lower case."""
-        core = self._core
-        local = {
-            lowered(recipient.addr): recipient.addr
-            for recipient in arriving.recipients()
-            if core.is_local(recipient.addr)
-        }
-        if self.refusal is not None:
-            return dict.fromkeys(local, self.refusal)
-        known = core.state.by_hash.get(arriving.sha256 or "")
-        if known is not None:
-            return self._accept_batches(core.state.messages[known], arriving, local)
-        if arriving.pid_hash is not None and not self.has_parent(arriving.pid_hash):
-            return dict.fromkeys(local, PARENT_NOT_FOUND)
-        codes = {lower: self.acceptance(address) for lower, address in local.items()}
-        if DELIVERED not in codes.values() and local:
-            return codes
-        record = self._copy(arriving)
-        arrive(core, record, codes)
+
+def _retry(core: Core, domain: str) -> None:
+    for job in core.links.stalled.pop(domain, []):
+        job()
+
+
+def acceptance(core: Core, address: str) -> int:
+    """The delivery code this host gives for one of its addresses."""
+    account = core.accounts.accounts.get(lowered(address))
+    if account is None or not account.known:
+        return UNKNOWN_USER
+    return DELIVERED if account.delivery_code is None else account.delivery_code
+
+
+def has_parent(core: Core, pid_hash: str) -> bool:
+    """Whether a reply that names its parent by this hash can be taken here."""
+    state = core.state
+    return pid_hash in state.by_hash or pid_hash in state.by_batch_hash
+
+
+def accept(core: Core, arriving: Record) -> dict[str, int]:
+    """Take a message, or its new batches, from another host; the code per local recipient in lower case."""
+    local = {
+        lowered(recipient.addr): recipient.addr for recipient in arriving.recipients() if core.is_local(recipient.addr)
+    }
+    if core.links.refusal is not None:
+        return dict.fromkeys(local, core.links.refusal)
+    known = core.state.by_hash.get(arriving.sha256 or "")
+    if known is not None:
+        return _accept_batches(core, core.state.messages[known], arriving, local)
+    if arriving.pid_hash is not None and not has_parent(core, arriving.pid_hash):
+        return dict.fromkeys(local, PARENT_NOT_FOUND)
+    codes = {lower: acceptance(core, address) for lower, address in local.items()}
+    if DELIVERED not in codes.values() and local:
         return codes
+    record = _copy(core, arriving)
+    arrive(core, record, codes)
+    return codes
 
-    def _copy(self, arriving: Record) -> Record:
-        record = msgspec.msgpack.decode(msgspec.msgpack.encode(arriving), type=Record)
-        record.id = self._core.state.take_id()
-        record.reads, record.reactions = {}, {}
-        record.pid = self._parent_id(arriving.pid_hash)
-        for recipient in record.recipients():
+
+def _copy(core: Core, arriving: Record) -> Record:
+    record = msgspec.msgpack.decode(msgspec.msgpack.encode(arriving), type=Record)
+    record.id = core.state.take_id()
+    record.reads, record.reactions = {}, {}
+    record.pid = _parent_id(core, arriving.pid_hash)
+    for recipient in record.recipients():
+        recipient.delivered_at_s, recipient.code = None, None
+    for batch in record.add_to:
+        batch.batch_id = core.state.take_batch_id()
+    return record
+
+
+def _parent_id(core: Core, pid_hash: str | None) -> int | None:
+    if pid_hash is None:
+        return None
+    state = core.state
+    return state.by_hash[pid_hash] if pid_hash in state.by_hash else state.by_batch_hash[pid_hash][0]
+
+
+def _accept_batches(core: Core, record: Record, arriving: Record, local: dict[str, str]) -> dict[str, int]:
+    fresh = [batch for batch in arriving.add_to if batch.sha256 not in core.state.by_batch_hash]
+    if not fresh:
+        return dict.fromkeys(local, DUPLICATE)
+    codes: dict[str, int] = {}
+    for batch in fresh:
+        copy = msgspec.msgpack.decode(msgspec.msgpack.encode(batch), type=Batch)
+        copy.batch_id = core.state.take_batch_id()
+        for recipient in copy.to:
             recipient.delivered_at_s, recipient.code = None, None
-        for batch in record.add_to:
-            batch.batch_id = self._core.state.take_batch_id()
-        return record
-
-    def _parent_id(self, pid_hash: str | None) -> int | None:
-        if pid_hash is None:
-            return None
-        state = self._core.state
-        return state.by_hash[pid_hash] if pid_hash in state.by_hash else state.by_batch_hash[pid_hash][0]
-
-    def _accept_batches(self, record: Record, arriving: Record, local: dict[str, str]) -> dict[str, int]:
-        core = self._core
-        fresh = [batch for batch in arriving.add_to if batch.sha256 not in core.state.by_batch_hash]
-        if not fresh:
-            return dict.fromkeys(local, DUPLICATE)
-        codes: dict[str, int] = {}
-        for batch in fresh:
-            copy = msgspec.msgpack.decode(msgspec.msgpack.encode(batch), type=Batch)
-            copy.batch_id = core.state.take_batch_id()
-            for recipient in copy.to:
-                recipient.delivered_at_s, recipient.code = None, None
-                if core.is_local(recipient.addr):
-                    codes[lowered(recipient.addr)] = self.acceptance(recipient.addr)
-                    _mark(recipient, codes[lowered(recipient.addr)], core.clock())
-            record.add_to.append(copy)
-        core.state.index(record)
-        core.state.save(record)
-        core.announce("recipients_added", record, list(record.participants().values()))
-        return codes
+            if core.is_local(recipient.addr):
+                codes[lowered(recipient.addr)] = acceptance(core, recipient.addr)
+                _mark(recipient, codes[lowered(recipient.addr)], core.clock())
+        record.add_to.append(copy)
+    core.state.index(record)
+    core.state.save(record)
+    core.announce("recipients_added", record, list(record.participants().values()))
+    return codes
 
 
 def arrive(core: Core, record: Record, codes: dict[str, int]) -> None:

@@ -14,10 +14,11 @@ from aiohttp import web
 
 from fmsg.address import parse_address
 from sandbox import routes, sockets
-from sandbox.control import Control, add_control
+from sandbox.control import Control, add_control, check_domain
 from sandbox.core import Core
 from sandbox.listening import Listening
-from sandbox.routes import CORE, gate, stamp_date
+from sandbox.records import lowered
+from sandbox.routes import CONTROL_PREFIX, CORE, gate, stamp_date
 from sandbox.switches import Limits, Switches
 
 _MAX_REQUEST_BYTES = 64 * 1024 * 1024
@@ -67,7 +68,7 @@ class SandboxHost:
         for one in everybody:
             for other in everybody:
                 if one is not other:
-                    one.core.courier.peers[other.domain] = other.core
+                    one.core.links.peers[other.domain] = other.core
 
     def application(self, *, control: bool = True) -> web.Application:
         """A fresh application, with or without ``/_sandbox/``; shutting it down ends sockets and hanging requests."""
@@ -98,6 +99,13 @@ class SandboxHost:
             add_control(app, self.control)
         return app
 
+    def control_application(self) -> web.Application:
+        """A fresh application with ``/_sandbox/`` alone."""
+        app = web.Application(middlewares=[gate])
+        app[CORE] = self.core
+        add_control(app, self.control)
+        return app
+
     async def _shut_down(self, app: web.Application) -> None:
         self.core.faults.release()
         self.control.drop_sockets(close_frame=True, code=1001)
@@ -115,18 +123,34 @@ async def serve(
 
     ``control`` False leaves ``/_sandbox/`` out, which is open to everybody who reaches the port.
     """
-    runner = web.AppRunner(host.application(control=control), access_log=None, shutdown_timeout=_SHUTDOWN_S)
+    async with _served(host.application(control=control), bind, port) as listening:
+        host.control.listening = listening
+        try:
+            yield listening.url
+        finally:
+            host.control.listening = None
+            await listening.close()
+    host.close()
+
+
+@asynccontextmanager
+async def serve_control(host: SandboxHost, *, bind: str = "127.0.0.1") -> AsyncIterator[str]:
+    """The URL of the host's control surface on a port of its own, which stays open while the host's is closed."""
+    async with _served(host.control_application(), bind, 0) as listening:
+        yield f"{listening.url}{CONTROL_PREFIX}"
+
+
+@asynccontextmanager
+async def _served(app: web.Application, bind: str, port: int) -> AsyncIterator[Listening]:
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
-    listening = host.control.listening = Listening(runner, bind, port)
+    listening = Listening(runner, bind, port)
     try:
         await listening.accept()
-        shown = f"[{bind}]" if ":" in bind else bind
-        yield f"http://{shown}:{listening.port}"
+        yield listening
     finally:
         await listening.close()
-        host.control.listening = None
         await runner.cleanup()
-        host.close()
 
 
 async def run_hosts(
@@ -144,13 +168,15 @@ async def run_hosts(
 
     ``ports`` has one port per domain, 0 for any free one; fewer ports are filled up with 0. ``announce`` gets one
     ``{"domain", "url", "control", "keys"}`` per host once all of them answer: ``control`` is the URL of the control
-    surface (`sandbox.control`), ``keys`` has a new API key for each of ``addresses`` that belongs there. With
+    surface, on a port of its own, ``keys`` has a new API key for each of ``addresses`` that belongs there. With
     ``sqlite_dir`` each host keeps its messages in ``<domain>.sqlite`` there, else in memory. Raises `ValueError` for
     domains, ports or addresses that do not go together.
     """
     if not domains:
         raise ValueError("domains: no domain given; name at least one, for example a.test")
-    if len({domain.casefold() for domain in domains}) != len(domains):
+    for domain in domains:
+        check_domain(domain)
+    if len({lowered(domain) for domain in domains}) != len(domains):
         raise ValueError("domains: a domain is given twice; each host needs its own")
     if len(ports) > len(domains):
         raise ValueError(f"ports: {len(ports)} ports for {len(domains)} domains; give at most one per domain")
@@ -162,11 +188,12 @@ async def run_hosts(
     hosts[0].federate(*hosts[1:])
     wanted = [*ports, *([0] * (len(hosts) - len(ports)))]
     async with AsyncExitStack() as stack:
-        urls = [
-            await stack.enter_async_context(serve(host, port, bind=bind))
-            for host, port in zip(hosts, wanted, strict=True)
-        ]
-        for host, url in zip(hosts, urls, strict=True):
+        lines = []
+        for host, port in zip(hosts, wanted, strict=True):
+            url = await stack.enter_async_context(serve(host, port, bind=bind))
+            control = await stack.enter_async_context(serve_control(host, bind=bind))
             keys = {address: host.control.create_key(address) for address in addresses if host.core.is_local(address)}
-            announce({"domain": host.domain, "url": url, "control": f"{url}/_sandbox", "keys": keys})
+            lines.append({"domain": host.domain, "url": url, "control": control, "keys": keys})
+        for line in lines:
+            announce(line)
         await stop.wait()

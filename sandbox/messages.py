@@ -8,7 +8,7 @@ from typing import Any
 
 from fmsg.address import is_address
 from sandbox.core import Core
-from sandbox.federation import record_reaction
+from sandbox.federation import dispatch, record_reaction, refuse_here
 from sandbox.records import Batch, Recipient, Record, batch_hash, domain_of, lowered
 from sandbox.store import MAX_ID
 from sandbox.wire import Refused, is_hash
@@ -168,14 +168,14 @@ def send(core: Core, caller: str, record: Record) -> float:
     if _wire_fault(core, record):
         raise Refused(500, "failed to finalize message")
     publish(core, record)
-    core.courier.dispatch(record)
+    dispatch(core, record)
     assert record.time_s is not None  # noqa: S101 - publish has just set it
     return record.time_s
 
 
 def publish(core: Core, record: Record) -> None:
     """Make a stored draft a message and tell its local recipients, without delivering it elsewhere."""
-    core.courier.refuse_here(record, record.recipients())
+    refuse_here(core, record, record.recipients())
     core.lead(record)
     parent = core.state.messages.get(record.pid) if record.pid is not None else None
     core.state.publish(record, core.state.stamp(after=parent))
@@ -224,7 +224,7 @@ def add_recipients(core: Core, caller: str, record: Record, fields: Mapping[str,
         raise Refused(409, "message is terminal")
     batch = Batch(batch_id=core.state.take_batch_id(), adder=caller, to=[Recipient(addr=address) for address in added])
     if not record.is_draft:
-        core.courier.refuse_here(record, batch.to)
+        refuse_here(core, record, batch.to)
     record.add_to.append(batch)
     if record.sha256 is not None:
         batch.time_s = core.state.stamp(after=record)
@@ -233,7 +233,7 @@ def add_recipients(core: Core, caller: str, record: Record, fields: Mapping[str,
     core.state.save(record)
     if not record.is_draft:
         core.announce("recipients_added", record, list(record.participants().values()))
-        core.courier.dispatch(record, batch=batch)
+        dispatch(core, record, batch=batch)
     return batch
 
 
@@ -357,5 +357,5 @@ def _send(core: Core, caller: str, subject: Record, emoji: str, others: list[str
     refuse_unknown_parents(core, record, "reaction")
     core.state.publish(record, core.state.stamp(after=subject))
     record_reaction(core, record)
-    core.courier.dispatch(record)
+    dispatch(core, record)
     return record

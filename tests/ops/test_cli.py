@@ -14,6 +14,7 @@ import pytest
 from ledger.seal import SealKeys
 from ops.cli import main, parser
 from ops.processes import Child
+from ops.sandboxed import readable
 
 
 def commands() -> list[str]:
@@ -179,6 +180,8 @@ def test_a_metrics_port_that_is_taken_is_named() -> None:
         (("--domain", "a.test", "--domain", "A.test"), "given twice"),
         (("--domain", "a.test", "--address", "@ann@b.test"), "@ann@b.test belongs to none"),
         (("--address", "ann"), "is not an fmsg address"),
+        (("--domain", "no domain"), "'no domain' cannot be a domain"),
+        (("--domain", "@here.test"), "'@here.test' cannot be a domain"),
     ],
 )
 def test_a_sandbox_that_cannot_be_is_a_sentence(arguments: tuple[str, ...], said: str) -> None:
@@ -191,13 +194,24 @@ def test_a_sandbox_that_cannot_be_is_a_sentence(arguments: tuple[str, ...], said
 
 async def test_a_sandbox_prints_the_keys_asked_for(tmp_path: Path) -> None:
     """All that an agent needs to try the server without a host."""
-    child = await Child.start("sandbox", "sandbox", "--address", "@ann@here.test", env={}, log_dir=tmp_path)
+    child = await Child.start("sandbox", "sandbox", "--json", "--address", "@ann@here.test", env={}, log_dir=tmp_path)
     try:
         (announced,) = await child.announcement("url")
     finally:
         await child.stop()
     assert announced["domain"] == "here.test"
     assert announced["keys"]["@ann@here.test"].startswith("fmsgk_")
+
+
+def test_what_a_person_reads_of_a_sandbox() -> None:
+    keys = {"@ann@here.test": "fmsgk_1_a", "@benjamin@here.test": "fmsgk_2_b"}
+    assert readable({"domain": "here.test", "url": "http://h:1", "control": "http://h:2/_sandbox", "keys": keys}) == (
+        "here.test\n"
+        "  Web API  http://h:1\n"
+        "  Control  http://h:2/_sandbox\n"
+        "  Keys     @ann@here.test       fmsgk_1_a\n"
+        "           @benjamin@here.test  fmsgk_2_b\n"
+    )
 
 
 async def test_packages_of_our_names_where_the_user_is_are_not_ours(
@@ -207,7 +221,7 @@ async def test_packages_of_our_names_where_the_user_is_are_not_ours(
     (tmp_path / "ops").mkdir()
     (tmp_path / "ops" / "__init__.py").write_text("raise RuntimeError('not ours')")
     monkeypatch.chdir(tmp_path)
-    child = await Child.start("sandbox", "sandbox", env={}, log_dir=tmp_path)
+    child = await Child.start("sandbox", "sandbox", "--json", env={}, log_dir=tmp_path)
     try:
         assert await child.announcement("url")
     finally:

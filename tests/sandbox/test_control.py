@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from sandbox.control import Control, arguments_of, methods_of
@@ -92,9 +93,26 @@ async def test_stats_and_the_list_of_methods(alice: Person) -> None:
             assert part in await response.json()
 
 
+async def test_the_listing_names_arguments_as_they_are_taken(alice: Person) -> None:
+    async with alice.session.get(f"{alice.url}/_sandbox") as response:
+        listed = await response.json()
+    for name, method in methods_of(alice.host.control).items():
+        assert list(listed[name]["arguments"]) == [
+            field.encode_name for field in msgspec.structs.fields(arguments_of(method))
+        ]
+    arguments = listed["deliver"]["arguments"]
+    assert (arguments["from"], arguments["to"]) == ("str", "Sequence[str]")
+    assert arguments["type"] == "str = 'text/plain;charset=UTF-8'"
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "status", "part"),
     [
+        ("cut_link", {"domain": "no domain"}, 400, "'no domain' cannot be a domain"),
+        ("mend_link", {"domain": "@b.test"}, 400, "'@b.test' cannot be a domain"),
+        ("create_address", {"address": "ann"}, 400, "is not an fmsg address"),
+        ("create_key", {"address": "@x@b.test"}, 400, "does not belong to a.test"),
+        ("set_address", {"address": "@x@b.test"}, 400, "does not belong to a.test"),
         ("create_address", {}, 400, "missing required field `address`"),
         ("create_address", {"address": "@a@x", "tea": 1}, 400, "tea"),
         ("set_next_id", {"next_id": 0}, 400, "outside"),

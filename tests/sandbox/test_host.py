@@ -18,7 +18,7 @@ from tests.sandbox.people import ANSWER_S, Person
 def test_federating_introduces_everybody_to_everybody() -> None:
     hosts = [SandboxHost(f"{name}.test") for name in "abc"]
     hosts[0].federate(*hosts[1:])
-    assert set(hosts[2].core.courier.peers) == {"a.test", "b.test"}
+    assert set(hosts[2].core.links.peers) == {"a.test", "b.test"}
 
 
 async def test_a_port_can_be_chosen() -> None:
@@ -35,8 +35,8 @@ async def test_a_host_that_ended_is_not_reached() -> None:
     one, other = SandboxHost("a.test"), SandboxHost("b.test")
     one.federate(other)
     async with serve(other):
-        assert one.core.courier.peer("b.test") is other.core
-    assert one.core.courier.peer("b.test") is None
+        assert one.core.peer("b.test") is other.core
+    assert one.core.peer("b.test") is None
 
 
 async def test_open_sockets_and_hanging_requests_end_with_the_host() -> None:
@@ -82,8 +82,17 @@ async def test_hosts_are_announced_and_federate(tmp_path: Path) -> None:
             )
         )
         await ready.wait()
-        async with session.get(f"{announced[1]['control']}/stats") as response:
+        control = announced[1]["control"]
+        async with session.get(f"{control}/stats") as response:
             assert (await response.json())["result"]["domain"] == "b.test"
+        async with session.post(f"{control}/refuse_connections") as response:
+            assert response.status == 200
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await session.get(announced[1]["url"])
+        async with aiohttp.ClientSession() as other, other.post(f"{control}/accept_connections") as response:
+            assert response.status == 200
+        async with session.get(announced[1]["url"]) as response:
+            assert response.status == 404
         key = announced[0]["keys"]["@alice@A.test"]
         url = f"{announced[0]['url']}/fmsg/token"
         async with session.post(url, headers={"Authorization": f"Bearer {key}"}) as response:
@@ -99,7 +108,13 @@ async def test_hosts_are_announced_and_federate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("domains", "ports", "reason"),
-    [([], [], "no domain"), (["a.test", "A.test"], [], "twice"), (["a.test"], [0, 0], "2 ports for 1 domains")],
+    [
+        (["a.test", "a b"], [], "'a b' cannot be a domain"),
+        (["@a"], [], "cannot be"),
+        ([], [], "no domain"),
+        (["a.test", "A.test"], [], "twice"),
+        (["a.test"], [0, 0], "2 ports for 1 domains"),
+    ],
 )
 async def test_what_cannot_be_run(domains: list[str], ports: list[int], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):

@@ -66,7 +66,7 @@ class House:
 @pytest.fixture
 async def house(redis_url: str, tmp_path: Path) -> AsyncIterator[House]:
     async with AsyncExitStack() as stack:
-        sandbox = await Child.start("sandbox", "sandbox", "--domain", "here.test", env={}, log_dir=tmp_path)
+        sandbox = await Child.start("sandbox", "sandbox", "--json", "--domain", "here.test", env={}, log_dir=tmp_path)
         stack.push_async_callback(sandbox.stop)
         host = (await sandbox.announcement("url"))[0]
         control = SandboxControl(host["control"])
