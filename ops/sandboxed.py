@@ -56,4 +56,4 @@ def readable(host: Mapping[str, Any]) -> str:
     width = max(map(len, host["keys"]), default=0)
     for number, (address, key) in enumerate(host["keys"].items()):
         rows.append(("" if number else "Keys", f"{address:<{width}}  {key}"))
-    return host["domain"] + "\n" + "".join(f"  {name:<7}  {value}\n" for name, value in rows)
+    return f"{host['domain']}\n" + "".join(f"  {name:<7}  {value}\n" for name, value in rows)
