@@ -17,11 +17,15 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from fmsg.redact import scrub
+from ledger.values import CallerKey
+from mcp_front import prompts, resources
 from mcp_front.failures import ToolFailure, failure_of, failure_result, not_configured
+from mcp_front.instructions import instructions
 from mcp_front.limits import HeldCalls, OverBudget
 from mcp_front.stdio.early_initialize import SERVER_NAME, SERVER_TITLE
-from mcp_front.toolbox import Profile, Toolbox
 from mcp_front.tools.context import Progress, ToolContext
+from mcp_front.tools.registry import call_tool
+from mcp_front.tools.tool import Tool
 
 log = logging.getLogger(__name__)
 audit = logging.getLogger("mcp_front.audit")
@@ -63,10 +67,9 @@ class Requests(Protocol):
 
 
 def build_server(
-    toolbox: Toolbox,
+    tools: Mapping[str, Tool],
     requests: Requests,
     *,
-    profile: Profile,
     held_calls: HeldCalls,
     version: str,
     listen: Callable[[Ctx, types.SubscriptionsListenRequestParams], Awaitable[types.SubscriptionsListenResult]] | None,
@@ -76,43 +79,42 @@ def build_server(
 
     ``traced``: somebody takes OpenTelemetry spans.
     """
-    tools = toolbox.tools(profile)
-    schemas: dict[str, Mapping[str, Any]] = {tool.name: tool.input_schema for tool in tools}
+    schemas: dict[str, Mapping[str, Any]] = {name: tool.definition.input_schema for name, tool in tools.items()}
 
     async def list_tools(ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         _first_page(params)
-        return types.ListToolsResult(tools=list(tools))
+        return types.ListToolsResult(tools=[tool.definition for tool in tools.values()])
 
     async def list_resources(ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         _first_page(params)
-        return types.ListResourcesResult(resources=list(toolbox.resources()))
+        return types.ListResourcesResult(resources=resources.resources())
 
     async def list_templates(
         ctx: Ctx, params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
         _first_page(params)
-        return types.ListResourceTemplatesResult(resource_templates=list(toolbox.templates()))
+        return types.ListResourceTemplatesResult(resource_templates=resources.resource_templates())
 
     async def list_prompts(ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         _first_page(params)
-        return types.ListPromptsResult(prompts=list(toolbox.prompts()))
+        return types.ListPromptsResult(prompts=prompts.prompts())
 
-    async def call_tool(ctx: Ctx, params: types.CallToolRequestParams) -> types.CallToolResult:
-        if params.name not in schemas:
+    async def call(ctx: Ctx, params: types.CallToolRequestParams) -> types.CallToolResult:
+        tool = tools.get(params.name)
+        if tool is None:
             raise MCPError(types.INVALID_PARAMS, "Unknown tool. tools/list names the tools there are.")
         started_s = time.monotonic()
-        caller, outcome = "-", "cancelled"
+        caller, outcome = CallerKey("-"), "cancelled"
         try:
             context = await requests.context(ctx, _progress(ctx))
             caller = context.caller.key
-            if toolbox.holds(params.name):
-                held_calls.take(context.caller.key)
-                try:
-                    result = await toolbox.call_tool(context, params.name, params.arguments)
-                finally:
-                    held_calls.give_back(context.caller.key)
-            else:
-                result = await toolbox.call_tool(context, params.name, params.arguments)
+            if tool.holds:
+                held_calls.take(caller)
+            try:
+                result = await call_tool(context, tool, params.arguments)
+            finally:
+                if tool.holds:
+                    held_calls.give_back(caller)
             outcome = "error" if result.is_error else "ok"
         except OverBudget as over:
             outcome = "over_budget"
@@ -143,17 +145,18 @@ def build_server(
     async def read_resource(ctx: Ctx, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
         try:
-            return await toolbox.read_resource(await requests.context(ctx, _progress(ctx)), uri)
+            return await resources.read_resource(await requests.context(ctx, _progress(ctx)), uri)
         except MCPError as error:
             if error.code == types.INVALID_PARAMS and error.data is None:
                 raise MCPError(error.code, error.message, {"uri": scrub(uri)}) from None
             raise
 
     async def get_prompt(ctx: Ctx, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        return await toolbox.get_prompt(await requests.context(ctx, _progress(ctx)), params.name, params.arguments)
+        return await prompts.get_prompt(await requests.context(ctx, _progress(ctx)), params.name, params.arguments)
 
     async def complete(ctx: Ctx, params: types.CompleteRequestParams) -> types.CompleteResult:
-        return await toolbox.complete(await requests.context(ctx, None), params)
+        context = await requests.context(ctx, None)
+        return types.CompleteResult(completion=await prompts.complete(context, params.ref, params.argument))
 
     server: Server[Any] = Server(
         SERVER_NAME,
@@ -167,7 +170,7 @@ def build_server(
             "prompts/list": CacheHint(LIST_TTL_MS, "public"),
         },
         on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        on_call_tool=call,
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
         on_read_resource=_guarded(read_resource),
@@ -178,7 +181,7 @@ def build_server(
     )
     # The SDK's tracing middleware costs 55 µs a request and traces nothing unless somebody installs an exporter.
     tracing = [*server.middleware, _named_by(requests)] if traced else []
-    server.middleware[:] = [*tracing, _Prepared(toolbox, requests)]
+    server.middleware[:] = [*tracing, _Prepared(requests)]
     return server
 
 
@@ -196,8 +199,7 @@ def _named_by(requests: Requests) -> ServerMiddleware[Any]:
 class _Prepared:
     """Answers lists from what was made once, and puts the caller's own instructions into the beginning of a session."""
 
-    def __init__(self, toolbox: Toolbox, requests: Requests) -> None:
-        self._toolbox = toolbox
+    def __init__(self, requests: Requests) -> None:
         self._requests = requests
         self._lists: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -210,9 +212,7 @@ class _Prepared:
             return known
         result = await call_next(ctx)
         if method in ("initialize", "server/discover"):
-            instructions = self._toolbox.instructions(self._requests.address(ctx))
-            if instructions is not None:
-                return {**_wire(result), "instructions": instructions}
+            return {**_wire(result), "instructions": instructions(self._requests.address(ctx))}
         return result
 
 

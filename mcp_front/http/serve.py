@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,9 @@ from mcp_front.listen import Inboxes
 from mcp_front.server import Ctx, build_server
 from mcp_front.settings import FrontSettings
 from mcp_front.timer_wheel import TimerWheel
-from mcp_front.toolbox import Toolbox
 from mcp_front.tools.context import Progress, ToolContext
+from mcp_front.tools.registry import tools_for
+from mcp_front.tools.tool import Tool
 from telemetry import metrics
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ async def serve_http(
     stop: asyncio.Event,
     sockets: list[socket.socket] | None = None,
     started: Callable[[str, int], None] | None = None,
-    toolbox: Toolbox | None = None,
+    tools: Mapping[str, Tool] | None = None,
     waiting: Waiting | None = None,
     store_ready: Callable[[], Awaitable[bool]] | None = None,
     traced: bool = False,
@@ -93,7 +94,7 @@ async def serve_http(
     ``store`` and ``http`` are open already. ``sockets`` are listening sockets, bound here where None; ``started`` is
     told the address once requests are welcome. ``clock`` gives POSIX seconds. Raises
     `mcp_front.http.gate.BindRefused` for settings that must not be served, `OSError` where the address cannot be bound,
-    `fmsg.errors.BadInput` for a directory that cannot be read. ``toolbox`` and ``waiting`` are
+    `fmsg.errors.BadInput` for a directory that cannot be read. ``tools`` and ``waiting`` are
     the product's where None. ``store_ready`` says whether ``store`` can be written and read, for /readyz; it is asked
     at each request there, so it should remember its answer.
     ``traced``: somebody takes OpenTelemetry spans.
@@ -114,9 +115,8 @@ async def serve_http(
         drain,
     )
     server = build_server(
-        toolbox or _toolbox(),
+        tools_for(settings) if tools is None else tools,
         requests,
-        profile="http",
         held_calls=held_calls,
         version=product_version(),
         listen=Inboxes(requests, held_calls, drain),
@@ -141,12 +141,6 @@ def _waiting(settings: FrontSettings, store: Store, clock: Callable[[], float], 
 
     waits = WaitSettings(progress_s=settings.progress_s, activate_s=settings.activate_s)
     return Waiting(store, settings=waits, clock=clock, rng=rng)
-
-
-def _toolbox() -> Toolbox:
-    from mcp_front.offer import FmsgToolbox
-
-    return FmsgToolbox()
 
 
 def product_version() -> str:

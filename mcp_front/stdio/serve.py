@@ -12,7 +12,7 @@ import gc
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +32,9 @@ from mcp_front.settings import FrontSettings
 from mcp_front.stdio.early_initialize import Greeted
 from mcp_front.stdio.file_descriptors import Wire
 from mcp_front.stdio.pipes import Lines, LineTooLong, Sink, lines_from, sink_to
-from mcp_front.toolbox import Toolbox
 from mcp_front.tools.context import Progress, ToolContext
+from mcp_front.tools.registry import tools_for
+from mcp_front.tools.tool import Tool
 
 if TYPE_CHECKING:
     from fmsg.directory import Directory
@@ -194,7 +195,7 @@ async def serve_stdio(
     backend: Backend,
     version: str,
     stop: asyncio.Event,
-    toolbox: Toolbox | None = None,
+    tools: Mapping[str, Tool] | None = None,
     greeted: Greeted = Greeted(),  # noqa: B008 - a frozen value
 ) -> None:
     """Serve one client until it closes its end or ``stop`` is set; calls that run then are finished.
@@ -202,17 +203,12 @@ async def serve_stdio(
     ``wire`` comes from `mcp_front.stdio.file_descriptors.claim`, called before anything else of the process;
     ``greeted`` from a `mcp_front.stdio.early_initialize.Greeter`, if one was at work.
     """
-    if toolbox is None:
-        from mcp_front.offer import FmsgToolbox
-
-        toolbox = FmsgToolbox()
     drain = Drain()
     requests = StdioRequests(settings, api_key, backend, drain)
     held_calls = HeldCalls(settings.budgets)
     server = build_server(
-        toolbox,
+        tools_for(settings) if tools is None else tools,
         requests,
-        profile="stdio",
         held_calls=held_calls,
         version=version,
         listen=Inboxes(requests, held_calls, drain),

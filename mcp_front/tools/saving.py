@@ -20,7 +20,7 @@ ARGUMENT = "save_to"
 class Target:
     """Where a download goes. Nothing exists there until `write`; close it in any case."""
 
-    def __init__(self, path_text: str, *, within: Path | None) -> None:
+    def __init__(self, path_text: str, *, within: Path) -> None:
         self._parent: Parent = parent_of(path_text, within=within, argument=ARGUMENT, variable=DOWNLOAD_VARIABLE)
 
     @property

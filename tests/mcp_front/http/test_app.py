@@ -88,11 +88,11 @@ class TestAnswers:
         status, answer, _ = await post(running, running.key("@bob@a.test"), request("initialize", params))
         assert status == 200
         assert answer["result"]["protocolVersion"] == "2025-06-18"
-        assert answer["result"]["instructions"] == "You are @bob@a.test."
+        assert "You act as @bob@a.test." in answer["result"]["instructions"]
         status, answer, _ = await post(
             running, running.key("@eve@a.test"), modern("server/discover"), **modern_heads("server/discover")
         )
-        assert answer["result"]["instructions"] == "You are @eve@a.test."
+        assert "You act as @eve@a.test." in answer["result"]["instructions"]
 
     async def test_lists_are_the_same_in_every_answer(self, running: Front) -> None:
         key = running.key()
@@ -107,13 +107,14 @@ class TestAnswers:
 
     async def test_resources_prompts_and_completion_act_as_the_caller(self, running: Front) -> None:
         key = running.key("@bob@a.test")
+        message_id = running.host.control.deliver("@eve@b.test", ["@bob@a.test"], topic="For Bob", body="b")
         _, answer, _ = await post(running, key, request("resources/read", {"uri": "fmsg://inbox"}))
-        assert answer["result"]["contents"][0]["text"] == "@bob@a.test"
+        assert "For Bob" in answer["result"]["contents"][0]["text"]
         _, answer, _ = await post(running, key, request("prompts/get", {"name": "chat", "arguments": {"thread": "7"}}))
-        assert answer["result"]["messages"][0]["content"]["text"] == "@bob@a.test 7"
+        assert answer["result"]["messages"][0]["content"]["text"].count('"7"') == 2
         reference = {"ref": {"type": "ref/prompt", "name": "chat"}, "argument": {"name": "thread", "value": ""}}
         _, answer, _ = await post(running, key, request("completion/complete", reference))
-        assert answer["result"]["completion"]["values"] == ["@bob@a.test"]
+        assert answer["result"]["completion"]["values"] == [str(message_id)]
 
     async def test_notifications_are_accepted_and_forgotten(self, running: Front) -> None:
         message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -294,7 +295,13 @@ class TestRefusals:
         status, answer, _ = await post(running, key, modern("ping"), MCP_Protocol_Version="1999-01-01")
         assert (status, answer["error"]["code"]) == (400, -32020)
 
-    async def test_a_fault_shows_nothing_of_itself(self, running: Front, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_a_fault_shows_nothing_of_itself(
+        self, running: Front, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def broken(*_: object) -> None:
+            raise RuntimeError("secret detail")
+
+        monkeypatch.setattr("mcp_front.prompts.get_prompt", broken)
         key = running.key()
         _, answer, _ = await post(running, key, call("fail"))
         assert answer["result"]["isError"] is True
@@ -302,7 +309,7 @@ class TestRefusals:
         _, answer, _ = await post(running, key, request("prompts/get", {"name": "other"}))
         assert answer["error"]["code"] == -32603
         assert "secret detail" not in json.dumps(answer)
-        assert [record.getMessage() for record in caplog.records].count("request failed") == 2
+        assert {record.getMessage() for record in caplog.records} >= {"tool failed", "request failed"}
 
     async def test_other_paths_are_404(self, running: Front) -> None:
         async with running.http.get(f"{running.url}/") as answer:
