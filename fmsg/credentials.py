@@ -12,14 +12,16 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """A credential that begins with ``marker``, goes on with ``rest`` and with as many units of ``tail`` as there are.
 
     ``marker`` is a literal; ``rest`` and ``tail`` are regular expressions. Whether something is a credential is decided
-    by the marker and ``rest``, which read at most `MAX_DECISION_CHARS`. A group in ``rest`` is what is replaced where
-    the name of a secret stays; a group that matches nothing tells that this is no credential, and where to look on.
+    by the marker and ``rest``, which read at most `MAX_DECISION_CHARS`. Where ``rest`` is ``grouped``, what its one
+    group matches is the secret, and what stands around it stays; a group that matches the empty string says that this
+    is no credential, and where to look on.
     """
 
     label: str
     marker: str
     rest: str
     tail: str = ""
+    grouped: bool = False
 
 
 ALNUM = "[A-Za-z0-9]"
@@ -55,6 +57,7 @@ JWT = Kind(
     rest=rf"{WORD}{{7,16384}}+"
     rf"(?:\.eyJ{WORD}{{7}}|\.{WORD}{{0,8192}}+\.{WORD}{{0,1024}}+\.{WORD}{{10}}|())",
     tail=rf"(?:{WORD}++|\.(?={WORD}))",
+    grouped=True,
 )
 """``header.payload.signature``, or the parts of an encrypted token. A header is JSON, so it begins with ``eyJ``, and
 the shortest, ``{"alg":""}``, has 14 characters. A longer word without the other parts is passed over whole."""
@@ -88,6 +91,7 @@ KINDS: tuple[Kind, ...] = (
             label="AWS key",
             marker=name,
             rest=r"[\"']?[ \t]{0,8}[:=][ \t]{0,8}[\"']?([A-Za-z0-9/+]{40})",
+            grouped=True,
         )
         for name in ("aws_secret_access_key", "AWS_SECRET_ACCESS_KEY", "SecretAccessKey")
     ),
@@ -134,7 +138,7 @@ KINDS: tuple[Kind, ...] = (
     _edged("Tailscale key", "tskey-", "[a-z]{2,12}-[A-Za-z0-9-]{16}", "[A-Za-z0-9-]"),
     _edged("Atlassian token", "ATATT3", "[A-Za-z0-9_=-]{60}", "[A-Za-z0-9_=-]"),
     _edged("age key", "AGE-SECRET-KEY-1", "[A-Z0-9]{58}", "[A-Z0-9]"),
-    Kind(label="Azure key", marker="AccountKey=", rest="([A-Za-z0-9+/]{86}==)"),
+    Kind(label="Azure key", marker="AccountKey=", rest="([A-Za-z0-9+/]{86}==)", grouped=True),
 )
 """Every kind with the shape its provider documents. Lengths are lower bounds where providers have changed them."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator
-from typing import Any, NamedTuple, cast
+from collections.abc import Generator, Iterator
+from functools import cache
+from typing import NamedTuple
 
 from fmsg.credentials import (
     KINDS,
@@ -55,14 +56,6 @@ class _Span(NamedTuple):
     label: str
 
 
-class _Reading(NamedTuple):
-    """How a kind is read. ``inner`` is the number of the group in its ``rest``, 0 where it has none."""
-
-    kind: Kind
-    inner: int
-    tail: Callable[[str, int, int], re.Match[str]] | None
-
-
 _any_credential = re.compile(
     alternation(
         (kind.marker, f"(?P<k{n}>{kind.rest}{f'(?:{kind.tail})*+' if kind.tail else ''})")
@@ -73,15 +66,13 @@ _find = _any_credential.search
 _any_marker = re.compile(alternation((marker, "") for marker in MARKERS)).search
 
 
-def _reading(kind: Kind, number: int) -> _Reading:
-    inner = number + 1 if re.compile(kind.rest).groups else 0
-    # A pattern that also matches nothing always matches.
-    return _Reading(kind, inner, cast("Any", re.compile(f"(?:{kind.tail})*+").match) if kind.tail else None)
+_by_number = {number: KINDS[int(name.removeprefix("k"))] for name, number in _any_credential.groupindex.items()}
 
 
-_by_number = {
-    number: _reading(KINDS[int(name.removeprefix("k"))], number) for name, number in _any_credential.groupindex.items()
-}
+@cache
+def _tail(kind: Kind) -> re.Pattern[str]:
+    """Matches at every place, as it also matches nothing."""
+    return re.compile(f"(?:{kind.tail})*+")
 
 
 def redact(text: str) -> tuple[str, int]:
@@ -244,23 +235,25 @@ def _found(text: str, piece_chars: int) -> Iterator[_Span | None]:
     for limit in range(piece_chars, len(text) + piece_chars, piece_chars):
         border = min(limit + MAX_DECISION_CHARS, len(text))
         while (match := _find(text, position, border)) and match.start() < limit:
-            reading = _by_number[match.lastindex or 0]
+            number = match.lastindex or 0
+            kind = _by_number[number]
             start, end = match.span()
-            if reading.inner and match.start(reading.inner) >= 0:
-                start, end = match.span(reading.inner)
-            elif reading.kind is PRIVATE_KEY:
+            if kind.grouped and match.start(number + 1) >= 0:
+                start, end = match.span(number + 1)
+            elif kind is PRIVATE_KEY:
                 end = _pem_end(text, end) or start
-            elif reading.kind is TELEGRAM:
+            elif kind is TELEGRAM:
                 start = _bot_id_start(text, start) or end
             if start == end:  # It is none, only the beginning of one.
                 position = match.end()
                 continue
             reach = border
-            while reading.tail and reach - MAX_UNIT_CHARS < end and reach < len(text):
+            while kind.tail and reach - MAX_UNIT_CHARS < end and reach < len(text):
                 yield None
                 reach = min(reach + piece_chars, len(text))
-                end = reading.tail(text, end, reach).end()
-            yield _Span(start, end, reading.kind.label)
+                further = _tail(kind).match(text, end, reach)
+                end = further.end() if further else end
+            yield _Span(start, end, kind.label)
             position = max(match.start() + 1, end - _OVERLAP)
             count += 1
             if not count % PIECE_CREDENTIALS:

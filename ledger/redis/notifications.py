@@ -20,6 +20,7 @@ from fmsg.backoff import backoff_s
 from ledger.listeners import Listeners
 from ledger.redis.topology import Topology
 from ledger.values import CallerKey
+from telemetry.logs import SELDOM
 from telemetry.metrics import REDIS_RECONNECTS
 
 log = logging.getLogger(__name__)
@@ -99,7 +100,10 @@ class RedisDoorbell:
                     failures = 0
                     REDIS_RECONNECTS.inc()
                 self.connected.clear()
-                log.warning("the doorbell's connection failed", extra={"action": "doorbell_lost", "error": repr(error)})
+                log.warning(
+                    "the doorbell's connection failed",
+                    extra={"action": "doorbell_lost", "error": repr(error), **SELDOM},
+                )
             except Exception:
                 # Whatever it was, waiters must not lose their reader for the rest of the process's life.
                 self.connected.clear()

@@ -20,7 +20,7 @@ def joined_by_unicode() -> Iterator[tuple[str, str]]:
     """Every code point with what some folding or normalisation makes of it."""
     for number in range(sys.maxunicode + 1):
         char = chr(number)
-        if unicodedata.category(char) == "Cs":
+        if unicodedata.category(char) in {"Cs", "Cn", "Co"}:
             continue
         forms = {char.casefold(), char.lower(), char.upper(), char.upper().lower()}
         forms |= {unicodedata.normalize(form, char) for form in ("NFC", "NFD", "NFKC", "NFKD")}
@@ -30,7 +30,7 @@ def joined_by_unicode() -> Iterator[tuple[str, str]]:
 
 def test_two_addresses_share_a_key_only_where_the_host_s_lower_casing_joins_them() -> None:
     pairs = list(joined_by_unicode())
-    assert len(pairs) > 30_000
+    assert len(pairs) > 20_000
     for one, other in pairs:
         addresses = f"@x{one}y@h.test", f"@x{other}y@h.test"
         keys = {caller_key(URL, address) for address in addresses}

@@ -28,7 +28,6 @@ def test_what_stdio_serves_with_leaves_the_heavy_half_out() -> None:
         "cryptography",
         "jsonschema",
         "uvloop",
-        "structlog",
     ):
         assert heavy not in modules, heavy
 
