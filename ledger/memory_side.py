@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from ledger.connect_slots import ConnectSlots, reserve_slots
 from ledger.limits import LedgerLimits
 from ledger.port import Activation, ActiveFeed, Chore, FeedReport, Lease, Member, Versioned
 from ledger.values import CallerKey
@@ -125,6 +126,7 @@ class MemoryFleet:
         self._clock = clock
         self._beats: dict[str, tuple[float, Member]] = {}
         self._leases: dict[CallerKey, Lease] = {}
+        self._free_at_s = float("-inf")
 
     async def beat(self, member: Member) -> None:
         """Renew the heartbeat."""
@@ -164,6 +166,13 @@ class MemoryFleet:
             held = self._leases.get(caller)
             if held is not None and held.daemon == daemon:
                 self._leases[caller] = msgspec.structs.replace(held, daemon="")
+
+    async def reserve_connects(self, count: int, *, per_s: float, within_s: float) -> ConnectSlots:
+        """Reserve moments to open a socket."""
+        slots, self._free_at_s = reserve_slots(
+            self._free_at_s, self._clock(), count=count, every_s=1.0 / per_s, within_s=within_s
+        )
+        return slots
 
     async def sweep(self) -> int:
         """See `ledger.port.Fleet`."""

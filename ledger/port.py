@@ -12,6 +12,7 @@ from typing import Protocol, Self
 
 import msgspec
 
+from ledger.connect_slots import ConnectSlots
 from ledger.values import (
     Appended,
     Baseline,
@@ -238,13 +239,18 @@ class Activations(Protocol):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """A live daemon: ``id`` is unique per process start; ``load`` is how many feeds it runs."""
+    """A live daemon: ``id`` is unique per process start; ``load`` is how many feeds it runs.
+
+    ``host_lost_at_s`` is since when the host has not answered it (POSIX seconds), ``host_error`` the reason in words.
+    """
 
     id: str
     name: str
     since_s: float
     load: int = 0
     draining: bool = False
+    host_lost_at_s: float | None = None
+    host_error: str | None = None
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,6 +291,10 @@ class Fleet(Protocol):
 
     async def release(self, callers: Sequence[CallerKey], daemon: str) -> None:
         """Give up leases; those of others are untouched."""
+        ...
+
+    async def reserve_connects(self, count: int, *, per_s: float, within_s: float) -> ConnectSlots:
+        """Reserve up to ``count`` moments to open a socket, all within ``within_s``; daemons share ``per_s``."""
         ...
 
     async def sweep(self) -> int:

@@ -94,7 +94,6 @@ def daemon_settings(settings: Settings) -> DaemonSettings:
         reconcile_quiet_s=settings.reconcile_s * 5,
         reconcile_alarmed_s=settings.reconcile_s / 4,
         reconcile_reconnected_s=min(10.0, settings.reconcile_s / 4),
-        seed_limit=limits(settings).seed_limit,
     )
 
 
@@ -103,7 +102,6 @@ def worker_settings(settings: Settings) -> WorkerSettings:
     return WorkerSettings(
         queue_url=settings.queue_redis_url or settings.need_redis_url(),
         prefix=settings.redis_prefix,
-        seed_limit=limits(settings).seed_limit,
     )
 
 

@@ -5,16 +5,19 @@ nothing needs renewing while nothing changes. The hashes live as long as any dae
 
     {fleet}:members            sorted set, daemon id → when its heartbeat expires
     {fleet}:member:ID          the member, with the heartbeat's TTL
+    {fleet}:connects           when the next socket may be opened, in µs; expires when nobody connects
     {lease-NN}:held            hash: caller → "epoch daemon"; the field "" counts the epochs
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from ledger.connect_slots import LONGEST_AHEAD_S, ConnectSlots
 from ledger.limits import LedgerLimits
 from ledger.port import Lease, Member
 from ledger.redis.scripts import Key, Scripts, script
@@ -128,6 +131,27 @@ def _drop(*, leases: Key, pairs_: Sequence[bytes]) -> int:
     raise NotImplementedError
 
 
+@script(
+    """
+    local time = redis.call('TIME')
+    local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+    local free = tonumber(redis.call('GET', connects) or '') or now
+    if free < now or free > now + tonumber(ahead_us) then
+        free = now
+    end
+    local granted = math.max(0, math.min(tonumber(count), math.floor((now + within_us - free) / every_us) + 1))
+    if granted > 0 then
+        redis.call('SET', connects, string.format('%.0f', free + granted * every_us), 'PX', ttl_ms)
+    end
+    return {free - now, granted}
+    """,
+    idempotent=True,
+)
+def _reserve(*, connects: Key, count: int, every_us: int, within_us: int, ahead_us: int, ttl_ms: int) -> list[int]:
+    """Reserve moments to open a socket, as `ledger.connect_slots.reserve_slots`: in how many µs, and how many."""
+    raise NotImplementedError
+
+
 class RedisFleet:
     """See `ledger.port.Fleet`."""
 
@@ -135,6 +159,7 @@ class RedisFleet:
         self._scripts = scripts
         self._topology = topology
         self._members = topology.shared_key("fleet", "members")
+        self._connects = topology.shared_key("fleet", "connects")
         self._beat_ttl_ms = int(limits.heartbeat_ttl_s * 1000)
         self._lease_ttl_ms = int(limits.lease_ttl_s * 1000)
         self._beats = 0
@@ -207,6 +232,19 @@ class RedisFleet:
                 for shard, batch in _batches(callers)
             )
         )
+
+    async def reserve_connects(self, count: int, *, per_s: float, within_s: float) -> ConnectSlots:
+        """Reserved by the clock of Redis, so that daemons agree whatever theirs show."""
+        first_us, granted = await _reserve(
+            self._scripts,
+            connects=self._connects,
+            count=count,
+            every_us=math.ceil(1e6 / per_s),
+            within_us=int(within_s * 1e6),
+            ahead_us=int(LONGEST_AHEAD_S * 1e6),
+            ttl_ms=int(2e3 * LONGEST_AHEAD_S),
+        )
+        return ConnectSlots(first_in_s=first_us / 1e6, every_s=1.0 / per_s, count=granted)
 
     async def sweep(self) -> int:
         """See `ledger.port.Fleet`. Who is alive is read after the holders are, as in `take`."""

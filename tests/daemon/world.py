@@ -282,7 +282,7 @@ class World:
         self._agents: dict[str, Agent] = {}
         self._watch_sockets()
         self.failures = 0
-        """Calls to ledgers that failed in `store_away`."""
+        """Calls to the store that failed in `store_away`."""
         self._stack = stack
 
     async def agent(self, name: str, *, ask: bool = True) -> Agent:
@@ -327,22 +327,28 @@ class World:
             setattr(listener, name, noting(getattr(listener, name)))
 
     @contextmanager
-    def store_away(self) -> Iterator[None]:
-        """The ledgers cannot be reached meanwhile."""
-        names = ("state", "append", "compare", "locate", "read", "begin")
-        there = {name: getattr(self.store.ledger, name) for name in names}
+    def store_away(self, *, whole: bool = False) -> Iterator[None]:
+        """The ledgers cannot be reached meanwhile, nor anything else in the ``whole`` store."""
+        parts: dict[Any, tuple[str, ...]] = {
+            self.store.ledger: ("state", "append", "compare", "locate", "read", "begin", "set_roots"),
+        }
+        if whole:
+            parts[self.store.activations] = ("active", "get", "report", "retire")
+            parts[self.store.fleet] = ("beat", "members", "take", "release")
+        there = [(part, name, getattr(part, name)) for part, names in parts.items() for name in names]
 
         async def away(*_: Any, **__: Any) -> None:
             self.failures += 1
+            self.bell.ring()
             raise LedgerUnavailable("not now")
 
-        for name in names:
-            setattr(self.store.ledger, name, away)
+        for part, name, _ in there:
+            setattr(part, name, away)
         try:
             yield
         finally:
-            for name, method in there.items():
-                setattr(self.store.ledger, name, method)
+            for part, name, method in there:
+                setattr(part, name, method)
 
     def empty(self) -> None:
         """Make a store in memory forget activations, reports, members and leases."""

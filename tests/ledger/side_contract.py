@@ -152,6 +152,17 @@ class FleetContract:
         await side.fleet.leave("d1")
         assert [member.id for member in await side.fleet.members()] == ["d2"]
 
+    async def test_daemons_share_the_moments_at_which_they_may_connect(self, side: Side) -> None:
+        """Slots follow each other evenly, whoever reserves them, and none lies further ahead than asked."""
+        first = await side.fleet.reserve_connects(3, per_s=1.0, within_s=10.0)
+        assert (first.count, first.first_in_s, first.every_s) == (3, 0.0, 1.0)
+        second = await side.fleet.reserve_connects(100, per_s=1.0, within_s=5.0)
+        assert 2.0 < second.first_in_s <= 3.0
+        assert second.count in {2, 3}
+        third = await side.fleet.reserve_connects(1, per_s=1.0, within_s=1.0)
+        assert third.count == 0
+        assert third.first_in_s > 1.0
+
     async def test_what_nobody_holds_is_taken(self, side: Side) -> None:
         await beat(side, "d1")
         taken = await side.fleet.take([ANN, BEN], "d1", over={})

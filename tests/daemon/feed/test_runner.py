@@ -124,15 +124,19 @@ async def test_being_added_to_an_old_message_is_an_arrival_at_that_moment(world:
 
 
 async def test_others_being_added_is_no_arrival(world: World) -> None:
-    """The event goes to every participant, and shows a message from before the ledger began."""
+    """The event goes to every participant, and shows a message from before the ledger began and below its entries."""
     alice = await world.agent("alice")
     bob, carol = await world.agent("bob", ask=False), await world.agent("carol", ask=False)
     old = await bob.send(alice)
-    await world.daemon(seed_limit=0, reconcile_s=60.0, reconcile_reconnected_s=60.0)
+    for _ in range(70):
+        world.deliver(alice)
+    await world.daemon(reconcile_s=60.0, reconcile_reconnected_s=60.0)
     await alice.until("live")
+    there = [entry.id for entry in await alice.entries()]
+    assert old not in there
     await bob.api.add_recipients(old, [carol.address])
     new = await bob.send(alice)
-    await alice.until_ids(new)
+    await alice.until_ids(*there, new)
 
 
 async def test_a_draft_is_no_arrival_until_it_is_sent_and_then_it_is_one_with_an_old_id(world: World) -> None:
