@@ -8,8 +8,8 @@ import msgspec
 
 from daemon.settings import DaemonSettings
 from fmsg.http import HostHttp
-from ledger.limits import LedgerLimits
 from ledger.seal import SealKeys
+from ledger.values import LedgerLimits
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings
 from ops.settings import SettingError, Settings
 from ops.stdio_settings import activate_s, expanded

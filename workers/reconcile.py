@@ -109,7 +109,6 @@ class Reconciler:
             address,
             source="reconcile",
             min_pages=self._settings.sweep_pages,
-            seed_limit=self._settings.seed_limit,
         )
         if caught.new:
             await self._count_losses(caller, caught)
@@ -133,7 +132,7 @@ class Reconciler:
         feed = await self._activations.feed(caller)
         if feed is None or not feed.live or feed.daemon not in {member.id for member in await self._fleet.members()}:
             return
-        for seen in caught.found_late:
+        for seen in caught.new:
             late_s = caught.late_s(seen)
             if not seen.reaction and late_s > LOST_AFTER_S and seen.sent_at_s > feed.since_s:
                 LOST_EVENTS.inc()
@@ -142,7 +141,7 @@ class Reconciler:
     async def _late_roots(self, api: ThreadApi, caller: CallerKey, state: LedgerState) -> None:
         """Find the roots that were unknown when the messages arrived."""
         try:
-            newest = (await self._ledger.read_back(caller, state.last_n + 1, LATE_ROOTS)).entries
+            newest = (await self._ledger.read_back(caller, LATE_ROOTS)).entries
             open_ = [entry for entry in newest if not entry.root]
             last_try = state.now_s - LAST_TRY_AFTER_S
             found = await self._resolve(api, caller, [one for one in open_ if one.arrived_at_s > last_try], False)

@@ -15,7 +15,7 @@ from workers.queue import Job, MemoryQueue, Queue, count_failures_from_zero
 from workers.reconcile import Reconciler
 from workers.retention import Retention
 from workers.settings import WorkerSettings
-from workers.tasks import ChoreHands
+from workers.tasks import DeferredTaskRunner
 
 if TYPE_CHECKING:
     from workers.arq_queue import ArqQueue
@@ -70,7 +70,7 @@ def make_jobs(
     """All jobs there are. ``sweep`` asks ``queue`` for the ``reconcile`` of every batch of callers."""
     callers = Callers(store.activations, http, clock=clock)
     reconciler = Reconciler(store.ledger, store.activations, store.fleet, store.documents, callers, settings=settings)
-    chores = ChoreHands(store.chores, callers, settings=settings, clock=clock, rng=rng)
+    deferred = DeferredTaskRunner(store.deferred, callers, settings=settings, clock=clock, rng=rng)
     retention = Retention(store.activations, store.fleet, abandoned_after_s=settings.abandoned_after_s, clock=clock)
 
     async def sweep() -> str:
@@ -94,7 +94,7 @@ def make_jobs(
     made = (
         job("sweep", sweep, settings.sweep_every_s, every_s=settings.sweep_every_s),
         job("reconcile", reconciler.run, settings.sweep_every_s, every_s=None),
-        job("chores", chores.run, settings.chores_every_s, every_s=settings.chores_every_s),
+        job("deferred", deferred.run, settings.deferred_every_s, every_s=settings.deferred_every_s),
         job("retention", retention.run, settings.retention_every_s, every_s=settings.retention_every_s),
     )
     count_failures_from_zero(made)

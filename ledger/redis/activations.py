@@ -22,13 +22,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ledger.limits import LedgerLimits
 from ledger.port import Activation, ActiveFeed, FeedReport
 from ledger.redis.scripts import Key, Scripts, script
 from ledger.redis.shards import SHARDS, by_shard, shard_of
 from ledger.redis.topology import Topology
 from ledger.seal import SealBroken, SealKeys
-from ledger.values import CallerKey
+from ledger.values import CallerKey, LedgerLimits
 from telemetry.metrics import UNREADABLE
 
 log = logging.getLogger(__name__)

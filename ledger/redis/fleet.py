@@ -18,13 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ledger.connect_slots import LONGEST_AHEAD_S, ConnectSlots
-from ledger.limits import LedgerLimits
 from ledger.port import Lease, Member
 from ledger.redis.scripts import Key, Scripts, script
 from ledger.redis.shards import SHARDS, by_shard
 from ledger.redis.topology import Topology
 from ledger.unreadable import tell_unreadable
-from ledger.values import CallerKey
+from ledger.values import CallerKey, LedgerLimits
 
 REFRESH_EVERY = 500
 """Heartbeats between refreshes of the leases' TTL: half an hour at one every 3 s, far within the TTL of days."""

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ledger.limits import LedgerLimits
-from ledger.memory_operators import MemoryOrders, in_order
-from ledger.operators import Order, Process
+from ledger.memory import MemoryOrders
+from ledger.operators import Order, Process, in_order
 from ledger.redis.scripts import Key, Scripts, script
 from ledger.redis.topology import Topology
 from ledger.unreadable import tell_unreadable
+from ledger.values import LedgerLimits
 
 log = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ from ledger.redis.activations import WAKE, RedisActivations
 from ledger.redis.documents import RedisDocuments
 from ledger.redis.fleet import RedisFleet
 from ledger.redis.operators import ORDERS, RedisOrders, RedisProcesses
-from ledger.redis.tasks import RedisChores
+from ledger.redis.tasks import RedisDeferredTasks
 
 __all__ = [
     "ORDERS",
     "WAKE",
     "RedisActivations",
-    "RedisChores",
+    "RedisDeferredTasks",
     "RedisDocuments",
     "RedisFleet",
     "RedisOrders",

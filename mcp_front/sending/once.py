@@ -215,7 +215,8 @@ class Once:
             tell_unreadable(KIND, caller=self._post.caller)
             raise Unreadable from None
 
-    async def _store(self, record: Record, *, expected: int) -> bool:
+    async def _store(self, record: Record, *, expected: int) -> int:
+        """The version stored; 0 where another call was faster."""
         return await self._documents.store(
             self._post.caller,
             KIND,

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from ledger.memory_store import MemoryStore
+from ledger.memory import MemoryStore
 from ledger.port import LedgerUnavailable, Store
 from ledger.values import CallerKey
 from mcp_front.waiting.caller_state import Desks

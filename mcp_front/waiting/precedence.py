@@ -17,7 +17,7 @@ from mcp_front.waiting.resets import LOOK_BACK_S, Unrest
 SKEW_S = 120.0
 """An entry recorded so long before a message was sent arrived before it, whatever the clocks say."""
 MARKS_S = 86_400.0
-"""How long a handed-out position is remembered (`ledger.limits.LedgerLimits.returned_ttl_s`)."""
+"""How long a handed-out position is remembered (`ledger.values.LedgerLimits.returned_ttl_s`)."""
 CLOCKS_S = 2.0
 """How far the clocks of host and ledger are taken to differ, where only the ledger's is at hand."""
 LOWEST = 9

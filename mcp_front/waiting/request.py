@@ -68,7 +68,7 @@ class WaitSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_batch: int = 100
     """Messages in one result: what an agent can read at once, and one page of the host."""
     seed_limit: int = 64
-    """Messages a new ledger begins with; as `ledger.limits.LedgerLimits.seed_limit`."""
+    """Messages a new ledger begins with; as `ledger.values.LedgerLimits.seed_limit`."""
     activate_s: float = 300.0
     """How often a caller with a live feed is reported active. Well below the idle time after which feeds stop."""
     activate_unsettled_s: float = 60.0

@@ -9,12 +9,11 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 
-from ledger.limits import LedgerLimits
 from ledger.operators import Process
-from ledger.port import Chore, LedgerError, Member
+from ledger.port import DeferredTask, LedgerError, Member
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
-from ledger.values import Baseline, CallerKey, Seen
+from ledger.values import START, Baseline, CallerKey, LedgerLimits, Seen
 from ops.doctor.findings import Trouble
 from workers.arq_queue import ArqQueue
 from workers.queue import Job, TryLater
@@ -25,7 +24,7 @@ KEPT_S = 60.0
 CALLER = CallerKey("0" * 32)
 """The caller of the trials, who does not exist."""
 
-PARTS = ("ledger", "activations", "fleet", "documents", "chores", "processes")
+PARTS = ("ledger", "activations", "fleet", "documents", "deferred", "processes")
 """The parts of a store, in the order they are tried."""
 
 _INNER = re.compile(r"failed \((.*)\)\. (?:Check that|The server refuses)", re.DOTALL)
@@ -41,7 +40,7 @@ _PIPELINE = re.compile(r"of pipeline caused error: \(?[\"']?(.*?)[\"']?,?\)?$", 
 
 FULL = (
     "The server is full and refuses writes: raise maxmemory (CONFIG SET maxmemory …, and in its configuration), or let "
-    "it hold less (FMSG_LEDGER_MAX_ENTRIES, FMSG_LEDGER_DAYS). Until then waits poll; nothing is lost."
+    "it hold less (FMSG_LEDGER_MAX_ENTRIES, FMSG_LEDGER_DAYS). Until then waits are held; nothing is lost."
 )
 """What to do about a server that has no memory left."""
 
@@ -56,7 +55,7 @@ class Trials:
             activation_ttl_s=KEPT_S,
             feed_ttl_s=KEPT_S,
             lease_ttl_s=KEPT_S,
-            chore_ttl_s=KEPT_S,
+            deferred_ttl_s=KEPT_S,
         )
         self._store = RedisStore(url, prefix=prefix, limits=limits, seal=seal)
 
@@ -80,9 +79,9 @@ class Trials:
         await ledger.forget(CALLER)
         await ledger.begin(CALLER, [], Baseline())
         await ledger.append(CALLER, [seen], "push")
-        await ledger.read(CALLER, 0, 1)
-        await ledger.note_returned(CALLER, above=[1], position=1)
-        await ledger.locate(CALLER, [1])
+        head = (await ledger.read(CALLER, START, 1)).state.head
+        await ledger.note_returned(CALLER, above=[1], position=1, head=head)
+        await ledger.find(CALLER, [1])
         await ledger.forget(CALLER)
 
     async def _try_activations(self) -> None:
@@ -109,12 +108,12 @@ class Trials:
         await documents.names(CALLER, "doctor")
         await documents.delete(CALLER, "doctor", "trial")
 
-    async def _try_chores(self) -> None:
-        chores = self._store.chores
-        chore = Chore(kind="doctor", caller=CALLER, message_id=1, due_s=0.0)
-        await chores.add(chore)
-        await chores.due(1)
-        await chores.done(chore)
+    async def _try_deferred(self) -> None:
+        deferred = self._store.deferred
+        task = DeferredTask(kind="doctor", caller=CALLER, message_id=1, due_s=0.0)
+        await deferred.add(task)
+        await deferred.due(1)
+        await deferred.done(task)
 
     async def _try_processes(self) -> None:
         processes = self._store.processes

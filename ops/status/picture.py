@@ -76,7 +76,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """All processes that say that they are there, daemons among them."""
     callers: Callers
     queue: Queue
-    chores: int
+    deferred: int
 
     def of_role(self, role: str) -> tuple[Process, ...]:
         """The processes of a role."""
@@ -89,13 +89,13 @@ async def take_picture(store: RedisStore, *, queue_url: str, limit: int = FEEDS_
     began_s = time.perf_counter()
     seconds, micros = await store.scripts.command("TIME", idempotent=True)
     round_trip_s = time.perf_counter() - began_s
-    server, members, processes, active, feeds, chores, queue = await _together(
+    server, members, processes, active, feeds, deferred, queue = await _together(
         _server(store),
         store.fleet.members(),
         store.processes.present(),
         store.activations.active(),
         store.activations.feeds(limit=limit),
-        store.chores.depth(),
+        store.deferred.depth(),
         look_at_queue(queue_url, prefix=store.topology.prefix),
     )
     return Picture(
@@ -107,7 +107,7 @@ async def take_picture(store: RedisStore, *, queue_url: str, limit: int = FEEDS_
         processes=tuple(processes),
         callers=callers_of(feeds, active=len(active), alive={member.id for member in members}),
         queue=queue,
-        chores=chores,
+        deferred=deferred,
     )
 
 

@@ -29,8 +29,8 @@ STARTS_S = 30.0
 QUEUE_LATE_S = 300.0
 """Jobs are due within seconds of being put in; this late nobody takes them."""
 
-MANY_CHORES = 1000
-"""Every chore is a send or a draft that went wrong; a host's outage makes some, this many do not get done."""
+MANY_DEFERRED = 1000
+"""Every deferred task is a send or a draft that went wrong; a host's outage makes some, this many do not get done."""
 
 LOOP_LAG_S = 0.1
 """A mean above it over a minute: the process has more to do than it can."""
@@ -132,10 +132,10 @@ def _workers(picture: Picture) -> Iterator[Problem]:
             what=f"the oldest of {_many(queue.jobs, 'job')} is {queue.late_s / 60:.0f} min late",
             do="Look at the workers' logs; start more of them if they are busy.",
         )
-    if picture.chores > MANY_CHORES:
+    if picture.deferred > MANY_DEFERRED:
         yield Problem(
             level="warning",
-            what=f"{picture.chores} chores are left to do",
+            what=f"{picture.deferred} deferred tasks are left to do",
             do="Look at the workers' logs: the host may refuse them.",
         )
 

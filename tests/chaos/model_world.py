@@ -12,11 +12,9 @@ from typing import Any, cast
 from fmsg.errors import FmsgError, HostUnreachable
 from fmsg.message import Message
 from ledger.catch_up import catch_up, seen_from
-from ledger.limits import LedgerLimits
-from ledger.memory import MemoryDoorbell, MemoryLedger
-from ledger.memory_side import MemoryActivations, MemoryChores, MemoryDocuments, MemoryFleet
+from ledger.memory import MemoryActivations, MemoryChores, MemoryDocuments, MemoryDoorbell, MemoryFleet, MemoryLedger
 from ledger.port import FeedReport, LedgerError, LedgerUnavailable, Member, NoLedger, Store
-from ledger.values import CallerKey, Source
+from ledger.values import CallerKey, LedgerLimits, Source
 from mcp_front.waiting.request import WaitSettings
 from mcp_front.waiting.wait import Waiting
 from tests.chaos.model_case import Case, Op

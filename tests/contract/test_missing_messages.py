@@ -78,8 +78,8 @@ class Place:
         self.host.asked.clear()
         self.spy.asked.clear()
         self.spy.sizes.clear()
-        caught = await catch_up(self.host, self.spy, ALICE, ME, source="reconcile", seed_limit=len(SEEDS), **how)
-        self.new += [id_ for id_, _ in caught.new]
+        caught = await catch_up(self.host, self.spy, ALICE, ME, source="reconcile", **how)
+        self.new += [one.id for one in caught.new]
         return caught
 
     @property
@@ -104,7 +104,7 @@ async def test_what_was_missed_below_hundreds_of_pushes_is_found(place: Place) -
     caught = await place.compare(min_pages=2)
     assert sorted(place.new) == list(MISSED)
     assert caught.complete
-    assert caught.state.complete_id == PUSHED[-1]
+    assert caught.state.verified_id == PUSHED[-1]
 
 
 async def test_also_when_the_ledger_has_trimmed_what_lies_above_it(place: Place) -> None:
@@ -148,7 +148,7 @@ async def test_a_walk_that_is_cut_moves_no_mark(place: Place, pages: int) -> Non
     place.arrive(MISSED)
     await place.push(PUSHED)
     cut = await place.compare(max_pages=pages)
-    assert (cut.complete, cut.new, cut.state.complete_id) == (False, (), SEEDS[-1])
+    assert (cut.complete, cut.new, cut.state.verified_id) == (False, (), SEEDS[-1])
     await place.compare()
     assert sorted(place.new) == list(MISSED)
 
@@ -203,7 +203,7 @@ async def test_a_crash_in_the_middle_of_a_long_backlog_loses_nothing_and_doubles
     held = await place.backend.ledger.read(ALICE, 0, 2000)
     done = (crash_at - 1) * CHUNK
     assert held.state.last_n == len(SEEDS) + done
-    assert held.state.complete_id < max(held.entries[0].id, backlog[0])
+    assert held.state.verified_id < max(held.entries[0].id, backlog[0])
     await place.compare()
     assert [*backlog[:done], *place.new] == list(backlog)
     assert (await place.compare(min_pages=30)).new == ()
@@ -240,7 +240,7 @@ async def test_a_tail_lost_to_a_failover_in_the_middle_of_a_walk_is_found_missin
     place.spy.before_append = fail_over
     caught = await place.compare()
     assert sorted(place.new) == [*MISSED, *PUSHED]
-    assert caught.state.complete_id == more[-1]
+    assert caught.state.verified_id == more[-1]
 
 
 async def test_a_ledger_that_is_lost_again_and_again_is_given_up(place: Place) -> None:
@@ -290,7 +290,7 @@ async def test_who_begins_from_a_newer_list_than_the_ledger_began_with_compares_
     older = asyncio.create_task(catch_up(Slow(), place.backend.ledger, ALICE, ME, source="poll"))  # awaited in `newer`
     caught = await newer()
     assert caught.began
-    assert [id_ for id_, _ in caught.new] == list(MISSED)
+    assert [one.id for one in caught.new] == list(MISSED)
     assert (await older).began
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from daemon.pacing import NEVER, SLICE, SPREAD, ConnectPacer, ReconcilePace, Schedule
 from daemon.settings import DaemonSettings
 from ledger.connect_slots import reserve_slots
-from ledger.memory_side import MemoryFleet
+from ledger.memory import MemoryFleet
 from ledger.port import LedgerUnavailable
 from tests.daemon.world import Bell
 

@@ -19,10 +19,9 @@ from fmsg.http import Deadlines, HostHttp
 from fmsg.message import Draft
 from fmsg.tokens import AccessToken, KeyTokens
 from fmsg.webapi import WebApi
-from ledger.limits import LedgerLimits
-from ledger.memory_operators import MemoryOrders
+from ledger.memory import MemoryOrders
 from ledger.port import FeedReport, LedgerUnavailable, Store
-from ledger.values import Arrival, CallerKey, caller_key
+from ledger.values import Arrival, CallerKey, LedgerLimits, caller_key
 from sandbox.host import SandboxHost, serve
 
 WITHIN_S = 10.0

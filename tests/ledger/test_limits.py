@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.limits import LedgerLimits
+from ledger.values import LedgerLimits
 
 
 def test_the_defaults_are_sane() -> None:

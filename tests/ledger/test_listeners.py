@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ledger.listeners import SLICE, Listeners
+from ledger.memory import SLICE, Listeners
 
 
 def test_a_ring_reaches_everybody_with_the_key_and_nobody_else() -> None:

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.limits import LedgerLimits
-from ledger.memory import MemoryDoorbell, MemoryLedger
+from ledger.memory import MemoryLedger, MemoryNotifications
 from ledger.port import NoLedger
-from ledger.values import Baseline, CallerKey, Seen
+from ledger.values import Baseline, CallerKey, LedgerLimits, Seen
 
 ALICE = CallerKey("a" * 32)
 DAY_S = 86_400.0
@@ -86,7 +85,7 @@ async def test_the_clock_goes_on_at_its_pace_after_a_step_back(clock: Clock) -> 
 
 
 async def test_the_doorbell_rings_without_running() -> None:
-    doorbell = MemoryDoorbell()
+    doorbell = MemoryNotifications()
     rung: list[str] = []
     end = doorbell.listen(ALICE, lambda: rung.append("alice"))
     async with doorbell.running():

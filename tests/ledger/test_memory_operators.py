@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ledger.memory_operators import MemoryProcesses, in_order
+from ledger.memory import MemoryProcesses, in_order
 from ledger.operators import Process
 
 

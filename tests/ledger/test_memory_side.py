@@ -5,7 +5,7 @@ import time
 import msgspec
 import pytest
 
-from ledger.memory_side import MemoryActivations, MemoryChores, MemoryDocuments, MemoryFleet
+from ledger.memory import MemoryActivations, MemoryChores, MemoryDocuments, MemoryFleet
 from ledger.port import Chore
 from ledger.values import CallerKey
 from tests.ledger.side_contract import (

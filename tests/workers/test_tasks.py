@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from fmsg.errors import CredentialMissing, FmsgError, Forbidden, HostUnreachable, NotFound, Unauthorized
-from ledger.memory_side import MemoryChores
+from ledger.memory import MemoryChores
 from ledger.port import Chore, LedgerUnavailable
 from ledger.values import CallerKey
 from tests.ledger.fake_host import ME, FakeHost

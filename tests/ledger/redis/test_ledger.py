@@ -7,10 +7,9 @@ import pytest
 import redis
 
 from ledger.embedded import EmbeddedRedis
-from ledger.limits import LedgerLimits
 from ledger.port import LedgerUnavailable, NoLedger
 from ledger.redis.topology import connect
-from ledger.values import Baseline, CallerKey, Seen
+from ledger.values import Baseline, CallerKey, LedgerLimits, Seen
 from tests.conftest import RedisServers, flush
 from tests.contract.backends import RedisBackend, redis_backend
 

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.book import Book
-from ledger.limits import LedgerLimits
 from ledger.redis.ledger import RedisLedger
 from ledger.redis.lua_book import VALUES
 from ledger.redis.scripts import Scripts
-from ledger.values import Baseline, CallerKey, Seen
+from ledger.values import Baseline, CallerKey, LedgerLimits, Seen
 from tests.fake_redis import FakeTopology
 
 ALICE = CallerKey("a" * 32)

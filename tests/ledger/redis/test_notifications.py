@@ -12,7 +12,7 @@ import redis.exceptions as faults
 from prometheus_client import REGISTRY
 
 from ledger.embedded import EmbeddedRedis
-from ledger.redis.notifications import RedisDoorbell
+from ledger.redis.notifications import RedisNotifications
 from ledger.redis.scripts import Scripts
 from ledger.redis.topology import Topology, connect
 from ledger.values import CallerKey
@@ -38,8 +38,10 @@ class Ear:
         self._woken.clear()
 
 
-def bell(topology: Topology, **settings: Any) -> RedisDoorbell:
-    return RedisDoorbell(topology, rng=random.Random(1), **{"first_delay_s": 0.01, "max_delay_s": 0.05, **settings})
+def reader(topology: Topology, **settings: Any) -> RedisNotifications:
+    return RedisNotifications(
+        topology, rng=random.Random(1), **{"first_delay_s": 0.01, "max_delay_s": 0.05, **settings}
+    )
 
 
 def reconnects() -> float:
@@ -66,7 +68,7 @@ async def ring(topology: Topology, caller: CallerKey = ALICE) -> None:
 
 
 async def test_everybody_is_rung_when_the_reader_has_subscribed_and_then_whoever_is_meant(topology: Topology) -> None:
-    doorbell, alice, bob = bell(topology), Ear(), Ear()
+    doorbell, alice, bob = reader(topology), Ear(), Ear()
     doorbell.listen(ALICE, alice)
     doorbell.listen(CallerKey("b" * 32), bob)
     async with doorbell.running():
@@ -79,7 +81,7 @@ async def test_everybody_is_rung_when_the_reader_has_subscribed_and_then_whoever
 
 
 async def test_other_channels_share_the_connection(topology: Topology) -> None:
-    doorbell, ear = bell(topology), Ear()
+    doorbell, ear = reader(topology), Ear()
     doorbell.hear("news", ear)
     async with doorbell.running():
         await ear.next()
@@ -90,7 +92,7 @@ async def test_other_channels_share_the_connection(topology: Topology) -> None:
 
 @pytest.mark.parametrize("way", ["killed", "client kill"])
 async def test_after_a_reconnect_everybody_is_rung(server: EmbeddedRedis, topology: Topology, way: str) -> None:
-    doorbell, ear = bell(topology), Ear()
+    doorbell, ear = reader(topology), Ear()
     doorbell.listen(ALICE, ear)
     before = reconnects()
     async with doorbell.running():
@@ -107,7 +109,7 @@ async def test_after_a_reconnect_everybody_is_rung(server: EmbeddedRedis, topolo
 
 async def test_redis_may_come_later(server: EmbeddedRedis, topology: Topology) -> None:
     server.kill()
-    doorbell, ear = bell(topology), Ear()
+    doorbell, ear = reader(topology), Ear()
     doorbell.listen(ALICE, ear)
     async with doorbell.running():
         await server.restart_async(empty=False)
@@ -115,7 +117,7 @@ async def test_redis_may_come_later(server: EmbeddedRedis, topology: Topology) -
 
 
 async def test_a_connection_that_hangs_is_given_up(server: EmbeddedRedis, topology: Topology) -> None:
-    doorbell, ear, lost = bell(topology, quiet_s=0.3), Ear(), Ear()
+    doorbell, ear, lost = reader(topology, quiet_s=0.3), Ear(), Ear()
 
     class Losses(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -183,14 +185,14 @@ PONG = {"type": "pong", "channel": None, "data": b""}
 )
 async def test_silence_is_asked_about(messages: list[dict[str, Any] | None], log: list[str]) -> None:
     topology = Scripted(*messages)
-    async with bell(topology).running():
+    async with reader(topology).running():
         await asyncio.wait_for(topology.ended.wait(), 20)
     assert topology.log == log
     await topology.aclose()
 
 
 async def test_ten_thousand_listeners_cost_no_connection_and_a_ring_wakes_one(topology: Topology) -> None:
-    doorbell = bell(topology)
+    doorbell = reader(topology)
     callers = [CallerKey(f"{k:032x}") for k in range(10_000)]
     woken: list[CallerKey] = []
     last = Ear()
@@ -219,7 +221,7 @@ async def test_an_unforeseen_fault_does_not_end_the_reader(caplog: pytest.LogCap
             return super().pubsub()
 
     topology = Odd()
-    doorbell, ear = bell(topology), Ear()
+    doorbell, ear = reader(topology), Ear()
     doorbell.listen(ALICE, ear)
     with caplog.at_level(logging.CRITICAL + 1):
         async with doorbell.running():
@@ -246,7 +248,7 @@ async def test_a_cancellation_that_gets_lost_does_not_keep_the_reader_alive() ->
             yield
 
     topology = Deaf()
-    async with bell(topology).running():
+    async with reader(topology).running():
         await entered.wait()
     assert lost == 1
     await topology.aclose()

@@ -9,11 +9,10 @@ import pytest
 import redis
 
 import ledger.redis.side as redis_side
-from ledger.limits import LedgerLimits
 from ledger.redis.scripts import Scripts
 from ledger.redis.topology import connect
 from ledger.seal import SealKeys
-from ledger.values import CallerKey
+from ledger.values import CallerKey, LedgerLimits
 from tests.conftest import flush, keys_without_ttl
 from tests.ledger.side_contract import (
     ANN,

@@ -7,9 +7,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from ledger.limits import LedgerLimits
 from ledger.port import Chore
 from ledger.redis.tasks import RedisChores
+from ledger.values import LedgerLimits
 from tests.ledger.redis_backends import BACKENDS, Backend, backend_of
 from tests.ledger.side_contract import ChoresContract, Side
 

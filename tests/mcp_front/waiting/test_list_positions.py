@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledger.memory_side import MemoryDocuments
+from ledger.memory import MemoryDocuments
 from ledger.values import CallerKey
 from mcp_front.waiting.list_positions import KIND, MAX_STEPS, NAME, Step, load_step, save_step
 

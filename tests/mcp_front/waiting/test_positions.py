@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from ledger.limits import LedgerLimits
 from ledger.store import MemoryStore
-from ledger.values import CallerKey, Slice
+from ledger.values import CallerKey, LedgerLimits, Slice
 from mcp_front.waiting.errors import UnknownPosition, UnknownThread
 from tests.mcp_front.waiting.virtual import run, wall_s
 from tests.mcp_front.waiting.world import ANN, BEN, ME, SOMEBODY, World, ids

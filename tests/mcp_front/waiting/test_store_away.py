@@ -6,8 +6,8 @@ import asyncio
 import random
 from typing import cast
 
-from ledger.limits import LedgerLimits
 from ledger.store import MemoryStore
+from ledger.values import LedgerLimits
 from mcp_front.waiting.request import WaitOutcome
 from mcp_front.waiting.results import STORE_AWAY
 from tests.chaos.model_world import FaultyStore

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 import pytest
 
 from fmsg.errors import Forbidden, HostFailed, HostUnreachable, Throttled, Unauthorized
-from ledger.limits import LedgerLimits
 from ledger.port import LedgerUnavailable
 from ledger.store import MemoryStore
-from ledger.values import Arrival
+from ledger.values import Arrival, LedgerLimits
 from mcp_front.waiting.request import WaitOutcome
 from mcp_front.waiting.results import HOST_AWAY, STORE_AWAY
 from telemetry.metrics import WAITS_HELD
