@@ -34,7 +34,8 @@ class Heartbeat:
         self.members: tuple[Member, ...] = ()
         """The daemons that live, ourselves among them."""
         self.forgotten = False
-        """Whether the store lost a heartbeat of ours that still held: it was emptied, or lost what came last."""
+        """Whether the store lost our heartbeat: it was emptied, lost what came last, or we were silent for too long."""
+        self._recall_until_s = float("-inf")
         self._fleet = fleet
         self._name = name
         self._ttl_s = settings.heartbeat_ttl_s
@@ -93,11 +94,16 @@ class Heartbeat:
 
     async def _members(self) -> tuple[Member, ...]:
         members = tuple(await self._fleet.members())
-        if self._now() - self._beat_at_s < self._ttl_s and all(member.id != self.id for member in members):
+        if self._beat_at_s > float("-inf") and all(member.id != self.id for member in members):
             self.forgotten = True
+            self._recall_until_s = self._now() + self._ttl_s / 2
         return members
 
     def _see(self, members: tuple[Member, ...]) -> bool:
+        if self._now() < self._recall_until_s:
+            # A store that was emptied knows the others again once they beat. Until then they live as before.
+            seen = {member.id for member in members}
+            members = (*members, *(member for member in self.members if member.id not in seen))
         changed = self.present(members) != self.present(self.members)
         self.members = members
         if not self._counts or self._counts[-1][1] != len(members):

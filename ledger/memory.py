@@ -351,7 +351,7 @@ class MemoryLedger:
         """Append what is not there yet."""
         ledger = self._get(caller, since)
         before = ledger.last
-        new = ledger.append(seen, source, self._now_ms(), only_news=since is not None)
+        new = ledger.append(seen, source, self._now_ms(), only_news=since is not None and source != "push")
         ledger.verify(verified_id, self._limits.max_gone)
         ledger.trim(self._limits.max_entries, self._limits.max_gone)
         ledger.touched_s = self._now()

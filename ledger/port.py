@@ -94,8 +94,9 @@ class Ledger(Protocol):
 
         Appending twice is harmless. Trims to the configured length exactly and moves the baseline past what it trims.
 
-        ``since`` is for what was found by comparing: append only what is still news, and only to the ledger that ended
-        there, however much it has grown. Raises `StaleEpoch` where it began anew or lost that end. ``verified_id``:
+        ``since``: append only to the ledger that ended there, however much it has grown, and of what was found by
+        comparing (not pushed) only what is still news. Raises `StaleEpoch` where it began anew or lost that end.
+        ``verified_id``:
         with this everything up to the message id is recorded, as a comparison with the list found; moves the verified
         watermark, never back.
         """

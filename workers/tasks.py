@@ -6,7 +6,6 @@ gone is gone. A deferred task waits for its caller's next request where there is
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import time
@@ -18,10 +17,10 @@ import msgspec
 from fmsg.backoff import backoff_s
 from fmsg.errors import Conflict, CredentialMissing, FmsgError, Forbidden, NotFound, Unauthorized
 from fmsg.message import Message
-from ledger.port import DeferredTask, DeferredTasks, LedgerError
+from ledger.port import DeferredTask, DeferredTasks
 from telemetry.metrics import DEFERRED_TASKS, JOBS
 from workers.callers import Callers
-from workers.queue import TryLater
+from workers.queue import do_each
 from workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -69,23 +68,11 @@ class DeferredTaskRunner:
         """Do what is due, some at a time. Raises `TryLater` where the store is in trouble."""
         due = await self._deferred.due(self._settings.deferred_at_once)
         DEFERRED_TASKS.set(await self._deferred.depth())
-        turns = asyncio.Semaphore(self._settings.concurrency)
-        trouble: list[LedgerError] = []
 
         async def one(task: DeferredTask) -> None:
-            async with turns:
-                if trouble:
-                    return
-                try:
-                    JOBS.labels(task.kind if task.kind in KINDS else "unknown", await self._do(task)).inc()
-                except LedgerError as error:
-                    trouble.append(error)
+            JOBS.labels(task.kind if task.kind in KINDS else "unknown", await self._do(task)).inc()
 
-        async with asyncio.TaskGroup() as group:
-            for task in due:
-                group.create_task(one(task))
-        if trouble:
-            raise TryLater(str(trouble[0]))
+        await do_each(due, one, at_once=self._settings.concurrency)
         return "done" if due else "idle"
 
     async def _do(self, task: DeferredTask) -> str:

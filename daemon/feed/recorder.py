@@ -185,7 +185,8 @@ class Recorder:
             seen = [lineage.apply(one) for one in seen]
         new: set[int] = set()
         if seen:
-            appended = await ledger.append(self._caller, seen, "push")
+            since = self._copy.image.state.head if self._copy.image is not None else None
+            appended = await ledger.append(self._caller, seen, "push", since=since)
             new = {one.id for one in appended.new}
             await self._copy.appended(appended)
         now_s = self._ctx.clock()

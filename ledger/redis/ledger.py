@@ -371,7 +371,7 @@ if epoch ~= '' and not continues(ledger, epoch, at) then return 0 end
 local before, added = ledger.last, {}
 for i = 1, #seen, 6 do
   local id = seen[i]
-  if (epoch == '' or is_news(ledger, id, seen[i + 5])) and not knows(ledger, id) then
+  if (epoch == '' or source == 'push' or is_news(ledger, id, seen[i + 5])) and not knows(ledger, id) then
     add(ledger, following(ledger.last, ledger.now), seen, i, source)
     added[#added + 1] = id
     added[#added + 1] = ledger.last

@@ -15,8 +15,7 @@ from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from ledger.values import START, Baseline, CallerKey, LedgerLimits, Seen
 from ops.doctor.findings import Trouble
-from workers.arq_queue import ArqQueue
-from workers.queue import Job, TryLater
+from workers.queue import ArqQueue, Job, TryLater
 
 KEPT_S = 60.0
 """What a trial leaves behind where it is cut off is gone after this long."""

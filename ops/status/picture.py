@@ -16,7 +16,7 @@ from ledger.redis.facts import ServerFacts, server_facts
 from ledger.redis.scripts import Key, Scripts
 from ledger.redis.topology import connect
 from ledger.store import RedisStore
-from workers.arq_queue import ArqQueue
+from workers.queue import ArqQueue
 
 FEEDS_SHOWN = 50_000
 """Callers whose feeds are looked at: some seconds. Where there are more, the shares of those are shown."""

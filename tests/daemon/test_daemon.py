@@ -26,7 +26,7 @@ async def test_it_runs_those_who_asked_before_it_came_and_those_who_ask_later(wo
 
 async def test_a_request_whose_hint_was_lost_is_found_by_the_scan(world: World) -> None:
     await world.daemon()
-    heard = world.store.activations.__dict__["_ears"]
+    heard = world.store.activations.__dict__["_listeners"]
     ears = dict(heard)
     heard.clear()
     alice = await world.agent("alice")

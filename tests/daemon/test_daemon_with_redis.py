@@ -121,13 +121,13 @@ async def test_a_redis_that_dies_and_comes_back_empty_goes_on_where_it_was(world
 async def test_a_failover_that_lost_the_tail_gets_it_back_before_anything_new(
     world: World, server: EmbeddedRedis
 ) -> None:
-    callers, _ = await with_messages(world, 3)
+    callers, early = await with_messages(world, 3)
     with redis.Redis.from_url(server.url) as client:
         old = {key: client.dump(key) for key in client.keys("*")}
         lost = {caller.address: world.deliver(caller) for caller in callers}
         before = {}
         for caller in callers:
-            await caller.until_ids(*[one.id for one in await caller.entries()], lost[caller.address])
+            await caller.until_ids(*[one.id for one in early[caller.address][1]], lost[caller.address])
             before[caller.address] = await ledger_of(world, caller)
             assert before[caller.address][1][-1].id == lost[caller.address]
         await world.until_reconciled(12)

@@ -21,7 +21,7 @@ from ops.status.picture import (
     look_at_queue,
     take_picture,
 )
-from workers.arq_queue import ArqQueue
+from workers.queue import ArqQueue
 
 SEAL = SealKeys.parse(SealKeys.generate())
 
