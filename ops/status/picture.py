@@ -12,7 +12,7 @@ import msgspec
 
 from ledger.operators import Process
 from ledger.port import ActiveFeed, LedgerError, Member
-from ledger.redis.facts import ServerFacts, server_facts
+from ledger.redis.operators import ServerFacts, server_facts
 from ledger.redis.scripts import Key, Scripts
 from ledger.redis.topology import connect
 from ledger.store import RedisStore
@@ -93,7 +93,7 @@ async def take_picture(store: RedisStore, *, queue_url: str, limit: int = FEEDS_
         _server(store),
         store.fleet.members(),
         store.processes.present(),
-        store.activations.active(),
+        store.activations.count(),
         store.activations.feeds(limit=limit),
         store.deferred.depth(),
         look_at_queue(queue_url, prefix=store.topology.prefix),
@@ -105,7 +105,7 @@ async def take_picture(store: RedisStore, *, queue_url: str, limit: int = FEEDS_
         server=server,
         daemons=daemons_of(members, processes),
         processes=tuple(processes),
-        callers=callers_of(feeds, active=len(active), alive={member.id for member in members}),
+        callers=callers_of(feeds, active=active, alive={member.id for member in members}),
         queue=queue,
         deferred=deferred,
     )
