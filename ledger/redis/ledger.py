@@ -415,7 +415,7 @@ def _append(
     source: str,
     seen: Sequence[str],
 ) -> list[Any] | int | None:
-    """Append what is new. ``seen``: six fields of each message. Returns state, last id before, index and id of the new."""
+    """Append what is new. ``seen``: six fields of each. Returns state, last id before, index and id of each new one."""
 
 
 @script(
