@@ -73,12 +73,14 @@ class Place:
             seen = [seen_from(self.host.messages[id_], address=ME, root=id_) for id_ in list(ids)[start : start + 64]]
             await self.backend.ledger.append(ALICE, seen, "push")
 
-    async def compare(self, **how: int) -> CaughtUp:
+    async def compare(self, *, min_pages: int = 1, max_pages: int = 200) -> CaughtUp:
         """Catch up, counting from now what it costs."""
         self.host.asked.clear()
         self.spy.asked.clear()
         self.spy.sizes.clear()
-        caught = await catch_up(self.host, self.spy, ALICE, ME, source="reconcile", **how)
+        caught = await catch_up(
+            self.host, self.spy, ALICE, ME, source="reconcile", min_pages=min_pages, max_pages=max_pages
+        )
         self.new += [one.id for one in caught.new]
         return caught
 

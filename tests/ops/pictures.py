@@ -79,7 +79,7 @@ def picture(**changes: Any) -> Picture:
         ),
         "callers": callers(),
         "queue": Queue(jobs=1),
-        "chores": 2,
+        "deferred": 2,
     }
     return Picture(**{**fields, **changes})
 

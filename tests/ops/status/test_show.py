@@ -18,7 +18,10 @@ def test_what_is_well_is_short() -> None:
     assert ["box-1", "50", "50", "%", "50", "120", "ms", "0", "24", "h", "1.0.0", "box:9100"] in rows
     assert ["box-1", "7", "-", "24", "h", "1.0.0", "box:9100"] in rows
     assert ["box-1", "2", "ms", "24", "h", "1.0.0", "box:9100"] in rows
-    assert "CALLERS  100 active, 100 live\nQUEUE    1 jobs, 2 chores\nREDIS    redis://127.0.0.1:6379, 0.2 ms" in text
+    assert (
+        "CALLERS  100 active, 100 live\nQUEUE    1 jobs, 2 deferred tasks\nREDIS    redis://127.0.0.1:6379, 0.2 ms"
+        in text
+    )
     assert text.endswith("Redis 7.2.4, 5 MiB of 100 MiB used")
 
 
@@ -42,8 +45,8 @@ def test_problems_come_first() -> None:
             picture(callers=callers(live=97, states={"asking": 3}, needs_credential=3)),
             "97 live, 3 asking, 3 in want of a token",
         ),
-        (picture(queue=Queue(jobs=4, late_s=20.0)), "4 jobs (20 s late), 2 chores"),
-        (picture(queue=Queue(error="away")), "unknown, 2 chores"),
+        (picture(queue=Queue(jobs=4, late_s=20.0)), "4 jobs (20 s late), 2 deferred tasks"),
+        (picture(queue=Queue(error="away")), "unknown, 2 deferred tasks"),
         (picture(server=None), "redis://127.0.0.1:6379, 0.2 ms away"),
         (picture(processes=(process("front", loop_lag_s=2.5),)), "2.5 s"),
     ],
@@ -54,10 +57,10 @@ def test_what_else_is_shown(shown: Picture, words: str) -> None:
 
 def test_tables_show_the_same() -> None:
     console = Console(file=io.StringIO(), width=160)
-    console.print(pretty(picture(daemons=(), chores=5000)))
+    console.print(pretty(picture(daemons=(), deferred=5000)))
     text = console.file.getvalue()  # type: ignore[attr-defined]  # the StringIO from above
     assert "no daemon runs" in text
-    assert "5000 chores" in text
+    assert "5000 deferred tasks" in text
     for title in ("DAEMONS", "FRONTS", "WORKERS", "CALLERS", "QUEUE", "REDIS"):
         assert title in text
     assert "box:9100" in text
