@@ -22,7 +22,7 @@ from fmsg.redact import scrub
 from mcp_front.callers import Callers, KeyCaller
 from mcp_front.framing import quoted, visible
 from mcp_front.http.body import BodyRefused, ClientGone, Malformed, TooDeep, TooManyItems, read_body
-from mcp_front.http.connection import Connection
+from mcp_front.http.connection import DISCARDED_BYTES, Connection
 from mcp_front.http.gate import Challenge, HostGate, OriginGate, bearer_key, values_of
 from mcp_front.http.request import Rejected, body_rejected, read_envelope
 from mcp_front.http.response import Exchange, Receive, Send, SlowReader, reply
@@ -152,6 +152,9 @@ class HttpFront:
                     await reply(send, 204, b"", extra + _preflight(headers))
                     return
             caller = await self._authenticate(scope, headers)
+            connection = scope["state"].get("connection")
+            if isinstance(connection, Connection):
+                connection.discard_bytes = max(DISCARDED_BYTES, self._settings.budgets.max_body_bytes)
             if scope["method"] != "POST":
                 allow = [(b"allow", b"POST")]
                 raise _Refused(
@@ -271,11 +274,7 @@ class HttpFront:
             raise _unavailable(error) from None
 
     async def _refuse(self, send: Send, refused: _Refused, extra: RawHeaders) -> None:
-        """Answer; what is still to come of the body is thrown away by the connection, within its deadline.
-
-        To close at once would be cheaper, but then the kernel resets the connection under the bytes still coming in,
-        and the client gets to see the reset instead of the answer.
-        """
+        """Answer. The connection throws away what is still to come of the body."""
         metrics.REFUSALS.labels(refused.reason).inc()
         await reply(send, refused.status, _error_body(refused.text), [*refused.headers, *extra])
 
