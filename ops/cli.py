@@ -215,10 +215,15 @@ def parser() -> argparse.ArgumentParser:
         commands,
         "status",
         "show the whole deployment, problems first",
-        "Show daemons and their share of the callers, fronts, waits, workers, queue and Redis, and above all what is "
-        "wrong and what to do. Reads Redis alone: needs FMSG_REDIS_URL and FMSG_SEAL_KEY. Exit status 1 where it "
-        "cannot be read.",
+        "Show what is wrong and what to do, then daemons and their share of the callers, fronts, waits, workers, queue "
+        "and Redis. It reads Redis alone: FMSG_REDIS_URL, or --data-dir for an `up` with a Redis of its own. With "
+        "FMSG_SEAL_KEY it also shows why feeds are not live. Exit status 0: all is well; 1: there is a problem; 2: it "
+        "cannot tell.",
         _status,
+    )
+    status.add_argument("--data-dir", metavar="DIR", help="the directory that `fmsg-mcpd up` was given")
+    status.add_argument(
+        "--forget-silent", action="store_true", help="forget the processes that ended without saying so"
     )
     status.add_argument("--watch", action="store_true", help="keep looking; with --json one picture a line")
     status.add_argument(
@@ -383,9 +388,16 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from ops.status.run import status
+    from ops.status.run import Options, status
 
-    return status(watch=options.watch, as_json=options.json, every_s=options.every)
+    wanted = Options(
+        watch=options.watch,
+        as_json=options.json,
+        every_s=options.every,
+        data_dir=options.data_dir,
+        forget_silent=options.forget_silent,
+    )
+    return status(wanted)
 
 
 def _caller(options: argparse.Namespace) -> int:
