@@ -119,7 +119,7 @@ def _common(process: Process, picture: Picture) -> tuple[str, ...]:
 def _callers(picture: Picture) -> str:
     callers = picture.callers
     parts = [f"{callers.active} active"]
-    if callers.looked_at < callers.active:
+    if 0 < callers.looked_at < callers.active:
         parts.append(f"of the first {callers.looked_at}")
     parts.append(f"{callers.live} live")
     parts += [f"{count} {state}" for state, count in callers.states.items()]
