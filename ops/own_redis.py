@@ -115,8 +115,7 @@ async def keep_running(server: EmbeddedRedis, *, kept: bool, rng: random.Random,
             + ("its data is kept" if kept else "its data is lost, since there is no --data-dir"),
             extra={"action": "redis_ended"},
         )
-        await _start_again(server, rng, stop)
-        if stop.is_set():
+        if not await _start_again(server, rng, stop):
             return
         log.warning(
             "redis-server runs again",
@@ -142,7 +141,8 @@ async def _trouble(server: EmbeddedRedis, stop: asyncio.Event) -> str | None:
     return None
 
 
-async def _start_again(server: EmbeddedRedis, rng: random.Random, stop: asyncio.Event) -> None:
+async def _start_again(server: EmbeddedRedis, rng: random.Random, stop: asyncio.Event) -> bool:
+    """Whether it runs again; False once ``stop`` is set."""
     pauses_s = full_jitter(rng, base_s=0.5, cap_s=30.0)
     for attempt in range(1, GIVEN_UP_AFTER + 1):
         try:
@@ -152,8 +152,9 @@ async def _start_again(server: EmbeddedRedis, rng: random.Random, stop: asyncio.
                 raise
             log.error(str(error), extra={"action": "redis_not_started", "attempt": attempt})
         else:
-            return
+            return True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), next(pauses_s))
         if stop.is_set():
-            return
+            break
+    return False

@@ -23,6 +23,9 @@ from workers.arq_queue import ArqQueue
 SILENT_S = 2.4 * EVERY_S
 """A process that is silent for so long missed two announcements. It was killed, hangs, or cannot reach Redis."""
 
+CLOCKS_APART_S = 1.0
+"""A process says by its own clock when it started; when it was heard is by Redis' clock."""
+
 FEEDS_SHOWN = 50_000
 """Callers whose feeds are looked at: some seconds. Where there are more, the shares of those are shown."""
 
@@ -123,7 +126,7 @@ def _is_successor(process: Process, of: Process) -> bool:
         process.role == of.role
         and process.id != of.id
         and machine == of.name.rpartition("-")[0]
-        and process.since_s > of.heard_at_s - EVERY_S
+        and process.since_s > of.heard_at_s - CLOCKS_APART_S
     )
 
 
