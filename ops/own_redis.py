@@ -28,7 +28,10 @@ HUNG_S = 30.0
 """A server that does not answer for so long is killed and started again. Loading or saving data takes less."""
 
 GIVEN_UP_AFTER = 8
-"""Starts in a row that may fail, over about a minute. Then `up` ends with an error, and its service manager decides."""
+"""Starts in a row, over about a minute. Then `up` ends with an error, and its service manager decides."""
+
+STEADY_S = 60.0
+"""A server that ran for so long did not end because of how it was started."""
 
 
 def private(directory: Path) -> Path:
@@ -103,24 +106,66 @@ async def own_redis(directory: Path | None) -> AsyncIterator[EmbeddedRedis]:
 async def keep_running(server: EmbeddedRedis, *, kept: bool, rng: random.Random, stop: asyncio.Event) -> None:
     """Start the server again whenever it ends or hangs, until ``stop`` is set. ``kept``: its data outlives that.
 
-    Raises `NoServer` where it cannot be started again.
+    Raises `NoServer` where it cannot be started again, or ends again and again.
     """
+    restarts = Restarts(rng)
     while True:
+        began_s = time.monotonic()
         why = await _trouble(server, stop)
         if why is None:
             return
-        began_s = time.monotonic()
+        restarts.ended(after_s=time.monotonic() - began_s)
         log.error(
             f"redis-server {why} and is started again; "
             + ("its data is kept" if kept else "its data is lost, since there is no --data-dir"),
             extra={"action": "redis_ended"},
         )
-        if not await _start_again(server, rng, stop):
-            return
+        lost_s = time.monotonic()
+        while not await _is_started(server, restarts, stop):
+            if stop.is_set():
+                return
         log.warning(
             "redis-server runs again",
-            extra={"action": "redis_restarted", "pid": server.pid, "lost_s": round(time.monotonic() - began_s, 2)},
+            extra={"action": "redis_restarted", "pid": server.pid, "lost_s": round(time.monotonic() - lost_s, 2)},
         )
+
+
+class Restarts:
+    """How long to pause before each start: not at all before the first one, then longer each time."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self.ended(after_s=STEADY_S)
+
+    def ended(self, *, after_s: float) -> None:
+        """The server ended so long after its start. One that ran for long begins anew."""
+        if after_s >= STEADY_S:
+            self._tried = 0
+            self._pauses_s = full_jitter(self._rng, base_s=1.0, cap_s=30.0)
+
+    def pause_s(self) -> float | None:
+        """The pause before the next start, None where there have been too many."""
+        self._tried += 1
+        if self._tried > GIVEN_UP_AFTER:
+            return None
+        return 0.0 if self._tried == 1 else next(self._pauses_s)
+
+
+async def _is_started(server: EmbeddedRedis, restarts: Restarts, stop: asyncio.Event) -> bool:
+    """Try to start it, after a pause. Raises `NoServer` for the last attempt."""
+    pause_s = restarts.pause_s()
+    if pause_s is None:
+        raise NoServer(f"redis-server: it ended {GIVEN_UP_AFTER} times in a row. Look at server.log in its directory.")
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), pause_s)
+    if stop.is_set():
+        return False
+    try:
+        await server.restart_async(empty=False)
+    except NoServer as error:
+        log.error(str(error), extra={"action": "redis_not_started"})
+        return False
+    return True
 
 
 async def _trouble(server: EmbeddedRedis, stop: asyncio.Event) -> str | None:
@@ -139,22 +184,3 @@ async def _trouble(server: EmbeddedRedis, stop: asyncio.Event) -> str | None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), LOOK_EVERY_S)
     return None
-
-
-async def _start_again(server: EmbeddedRedis, rng: random.Random, stop: asyncio.Event) -> bool:
-    """Whether it runs again; False once ``stop`` is set."""
-    pauses_s = full_jitter(rng, base_s=0.5, cap_s=30.0)
-    for attempt in range(1, GIVEN_UP_AFTER + 1):
-        try:
-            await server.restart_async(empty=False)
-        except NoServer as error:
-            if attempt == GIVEN_UP_AFTER:
-                raise
-            log.error(str(error), extra={"action": "redis_not_started", "attempt": attempt})
-        else:
-            return True
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), next(pauses_s))
-        if stop.is_set():
-            break
-    return False

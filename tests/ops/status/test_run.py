@@ -103,25 +103,44 @@ async def test_redis_that_is_away_is_said() -> None:
 
 
 @pytest.mark.processes
-async def test_all_that_is_known_of_an_up_is_its_data_directory(tmp_path: Path) -> None:
-    """No seal key, no Redis URL: 0 while it runs, 1 once it hangs, 0 again once it is forgotten."""
+async def test_an_up_is_known_by_its_data_directory(tmp_path: Path) -> None:
+    """No seal key and no Redis URL. The exit status says whether all is well."""
     data = tmp_path / "data"
     env = {"FMSG_API_URL": f"http://127.0.0.1:{free_port()}", "FMSG_MCP_PORT": "0"}
     up = await Child.start("up", "up", "--data-dir", str(data), env=env, log_dir=tmp_path)
+
+    async def problems(*more: str) -> str:
+        code, out, err = await run("--json", "--data-dir", str(data), *more, FMSG_SEAL_KEY="")
+        told = json.loads(out)
+        assert (code, err) == (0 if told["well"] else 1, "")
+        return ", ".join(problem["what"] for problem in told["problems"])
+
     try:
         await up.announcement("mcp_url")
-        while (found := await run("--data-dir", str(data), FMSG_SEAL_KEY=""))[0] != 0:
-            assert "no front runs" in found[1] or "no daemon" in found[1], found
-        assert "all is well" in found[1]
-        assert "only one daemon" not in found[1]
+        while "runs" in (found := await problems()):
+            assert "only one" not in found
         async with RedisStore(url_in(data), seal=SealKeys.parse(SEAL_KEY)) as store:
             gone = Process(id="gone", role="front", name="elsewhere-1", version="1", since_s=1.0, facts={"ended": 1.0})
             await store.processes.announce(gone)
-            assert (await run("--data-dir", str(data), FMSG_SEAL_KEY=""))[0] == 1
-            assert (await run("--data-dir", str(data), "--forget-silent", FMSG_SEAL_KEY=""))[0] == 0
+            assert "front elsewhere-1 ended without saying so" in await problems()
+            assert "elsewhere-1" not in await problems("--forget-silent")
             assert "gone" not in [process.id for process in await store.processes.present()]
     finally:
         await up.stop()
+
+
+@pytest.mark.parametrize(("shown", "code"), [(picture(), 0), (picture(daemons=()), 1)])
+def test_the_exit_status_is_for_monitoring(
+    shown: Picture, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def look(*_: object, **__: object) -> Picture:
+        return shown
+
+    monkeypatch.setattr("ops.status.run.take_picture", look)
+    for name, value in environ(FMSG_REDIS_URL="redis://127.0.0.1:1").items():
+        monkeypatch.setenv(name, value)
+    assert main(["status"]) == code
+    assert "DAEMONS" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
