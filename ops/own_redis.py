@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from fmsg.backoff import full_jitter
+from fmsg.backoff import backoff_s
 from ledger.embedded import EmbeddedRedis, NoServer
 from ops.settings import SettingError
 
@@ -141,14 +141,13 @@ class Restarts:
         """The server ended so long after its start. One that ran for long begins anew."""
         if after_s >= STEADY_S:
             self._tried = 0
-            self._pauses_s = full_jitter(self._rng, base_s=1.0, cap_s=30.0)
 
     def pause_s(self) -> float | None:
         """The pause before the next start, None where there have been too many."""
         self._tried += 1
         if self._tried > GIVEN_UP_AFTER:
             return None
-        return 0.0 if self._tried == 1 else next(self._pauses_s)
+        return 0.0 if self._tried == 1 else backoff_s(self._tried - 1, self._rng, base_s=1.0, cap_s=30.0, least=0.5)
 
 
 async def _is_started(server: EmbeddedRedis, restarts: Restarts, stop: asyncio.Event) -> bool:

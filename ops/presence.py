@@ -40,9 +40,6 @@ LOST_OVER_S = 900.0
 EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not bound
 """Addresses that a port is bound to and nobody can connect to by name."""
 
-HOST_LOST = "host_lost_since_s"
-"""The fact of a process that cannot reach the fmsg host: since when, in POSIX seconds."""
-
 FEEDS_IN = "feeds_"
 """Begins the fact of how many feeds of a daemon are in a state."""
 
@@ -77,7 +74,6 @@ class ProcessFacts:
             "leases": _total(metrics.LEASES),
             "lost_events": self._gains("lost_events", _total(metrics.LOST_EVENTS), 0.0, over_s=LOST_OVER_S)[0],
             "redis_errors": _total(metrics.REDIS_ERRORS),
-            HOST_LOST: _total(metrics.HOST_LOST_SINCE),
             **_feeds(),
             **{name: self._mean(name, lag) for name, lag in self._lags.items()},
         }

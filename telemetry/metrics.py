@@ -51,16 +51,6 @@ TOOL_DURATION = Histogram(
 )
 EXCHANGES = Counter("fmsg_mcpd_token_exchanges", "API key exchanges with the host.", ["outcome"])
 REFUSALS = Counter("fmsg_mcpd_refusals", "Requests refused at the boundary.", ["reason"])
-HOST_LOST_SINCE = Gauge(
-    "fmsg_mcpd_host_lost_since_seconds",
-    "When this process lost the fmsg host, in POSIX seconds; 0 while the host answers.",
-    multiprocess_mode="livemax",
-)
-STORE_LOST_SINCE = Gauge(
-    "fmsg_mcpd_store_lost_since_seconds",
-    "When this process lost the store, in POSIX seconds; 0 while it takes writes.",
-    multiprocess_mode="livemax",
-)
 UPSTREAM_REQUESTS = Counter(
     "fmsg_mcpd_upstream_requests", "Requests to the host by route and status class.", ["route", "status"]
 )

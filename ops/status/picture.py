@@ -49,6 +49,9 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
     share: float
     draining: bool
     process: Process | None
+    host_lost_at_s: float | None = None
+    """Since when the fmsg host does not answer this daemon, None while it does."""
+    host_error: str | None = None
 
 
 class Callers(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,6 +210,8 @@ def daemons_of(members: Sequence[Member], processes: Sequence[Process]) -> tuple
             share=member.load / total if total else 0.0,
             draining=member.draining,
             process=by_name.get(member.name),
+            host_lost_at_s=member.host_lost_at_s,
+            host_error=member.host_error,
         )
         for member in members
     )

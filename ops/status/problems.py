@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from ops.presence import ENDED, HOST_LOST
+from ops.presence import ENDED
 from ops.status.picture import OWNERLESS, UNREPORTED, Daemon, Picture
 from ops.terminal import many, span
 
@@ -96,14 +96,16 @@ def _outages(picture: Picture) -> Iterator[Problem]:
             what=f"Redis answers and refuses writes, so no wait returns anything new: {picture.refuses}",
             do="Look at its log and role (replica, failed save, min-replicas, ACL): fmsg-mcpd doctor --only redis.",
         )
-    since_s = [process.facts[HOST_LOST] for process in picture.of_role(*ROLES) if HOST_LOST in process.facts]
-    if since_s:
-        asking = len(picture.of_role(*ROLES))
-        who = "no process reaches" if len(since_s) == asking else f"{len(since_s)} of {asking} processes do not reach"
+    lost = [(daemon.host_lost_at_s, daemon) for daemon in picture.daemons if daemon.host_lost_at_s is not None]
+    if lost:
+        since_s, daemon = min(lost, key=lambda one: one[0])
+        total = len(picture.daemons)
+        of_them = "" if len(lost) == total else f" {len(lost)} of {many(total, 'daemon')}"
         yield Problem(
             level="bad",
-            what=f"{who} the fmsg host, for {span(picture.at_s - min(since_s))} now: nothing new arrives, sends fail",
-            do="Look at the host, and at the way to it: fmsg-mcpd doctor --only host. Waits hold; nothing is lost.",
+            what=f"the fmsg host has not answered{of_them} for {span(picture.at_s - since_s)}: {daemon.host_error}",
+            do="Look at the host, and at the way to it: fmsg-mcpd doctor --only host. Nothing is lost meanwhile: waits "
+            "hold, and sends fail with an error.",
         )
 
 
