@@ -37,8 +37,8 @@ Looks at the variables, the file limits and the allowed hosts; at the fmsg host 
 event socket); at Redis (version, eviction, persistence, rights, clock, seal key, job queue); and with --mcp-url at
 what is between your agents and a front. Secrets are not shown.
 
-Exit status 0 where nothing failed (warnings included), 1 where something did. In a systemd unit, so that a wrong
-setting keeps the service from starting and an outage elsewhere does not:
+Exit status 0: nothing failed, though there may be warnings; 1: a setting, a key or a right is wrong; 75: something is
+away, try again. In a systemd unit, so that a wrong setting keeps the service from starting and an outage does not:
   ExecStartPre=fmsg-mcpd doctor --for front --only configuration"""
 
 
@@ -209,6 +209,7 @@ def parser() -> argparse.ArgumentParser:
         choices=("configuration", "host", "redis", "proxy"),
         help="make these checks alone; may be repeated",
     )
+    doctor.add_argument("--data-dir", metavar="DIR", help="with an `up`: look at the Redis in this directory of its")
     doctor.add_argument("--json", action="store_true", help="print JSON")
 
     status = _add(
@@ -258,6 +259,7 @@ def parser() -> argparse.ArgumentParser:
         const="everything",
         help="its subscriptions and idempotency records, too; takes --yes",
     )
+    caller.add_argument("--data-dir", metavar="DIR", help="the directory that `fmsg-mcpd up` was given")
     caller.add_argument("--yes", action="store_true", help="with --forget-everything: really")
     caller.add_argument("--json", action="store_true", help="print JSON")
 
@@ -381,6 +383,7 @@ def _doctor(options: argparse.Namespace) -> int:
         role=options.role,
         key_file=options.key_file,
         mcp_url=options.mcp_url,
+        data_dir=options.data_dir,
         hold_s=options.hold,
         only=tuple(options.only),
     )
@@ -409,6 +412,7 @@ def _caller(options: argparse.Namespace) -> int:
         reconnect=options.reconnect,
         forget=options.forget,
         yes=options.yes,
+        data_dir=options.data_dir,
         as_json=options.json,
     )
     return caller(wanted)

@@ -12,9 +12,11 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
+
 from fmsg.backoff import backoff_s
 from ledger.embedded import EmbeddedRedis, NoServer
-from ops.settings import SettingError
+from ops.settings import SettingError, Settings
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +86,13 @@ def url_in(directory: Path) -> str:
         raise SettingError(
             f"--data-dir: {path} was not written by `fmsg-mcpd up`. Name the directory that it was given."
         ) from None
+
+
+def settings_of(settings: Settings, directory: str | None) -> Settings:
+    """The settings, with the Redis whose data a directory holds where one is named. Raises `SettingError`."""
+    if directory is None:
+        return settings
+    return msgspec.structs.replace(settings, redis_url=url_in(Path(directory).expanduser()), queue_redis_url=None)
 
 
 @contextlib.asynccontextmanager

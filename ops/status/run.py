@@ -7,14 +7,13 @@ import logging
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
 from ledger.port import LedgerError
 from ops import interrupt, parts
-from ops.own_redis import url_in
+from ops.own_redis import settings_of
 from ops.settings import SettingError, Settings, load
 from ops.status.picture import Picture, take_picture
 from ops.status.problems import is_well
@@ -60,22 +59,12 @@ def status(options: Options) -> int:
     # The library's log lines would be printed in between; what they say is in the picture.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
-        return interrupt.run(_run(_settings(options.data_dir), options))
+        return interrupt.run(_run(settings_of(load(), options.data_dir), options))
     except (SettingError, ValueError) as error:
         print(f"fmsg-mcpd status: {error}", file=sys.stderr)
         return UNKNOWN
     except KeyboardInterrupt:
         return 0 if options.watch else 130
-
-
-def _settings(data_dir: str | None) -> Settings:
-    """The environment's settings; ``data_dir`` names the deployment of an `up` instead. Raises `SettingError`."""
-    settings = load()
-    if data_dir is not None:
-        settings = msgspec.structs.replace(
-            settings, redis_url=url_in(Path(data_dir).expanduser()), queue_redis_url=None
-        )
-    return settings
 
 
 async def _run(settings: Settings, options: Options) -> int:
