@@ -15,8 +15,8 @@ from pathlib import Path
 from prometheus_client import multiprocess
 
 from ledger.store import RedisStore
-from mcp_front.http.gate import HostGate, OriginGate
-from mcp_front.http.listener import EACH_ITS_OWN, address_of, beside, bind, reserve
+from mcp_front.http.admission import HostGate, OriginGate
+from mcp_front.http.serve import KERNEL_SHARES_OUT, address_of, bind, reserve_port, sibling_socket
 from mcp_front.settings import FrontSettings
 from ops import health, parts
 from ops.attended import Readiness
@@ -49,7 +49,7 @@ async def run_replicas(settings: Settings, front_settings: FrontSettings, *, cou
         store = parts.redis_store(settings)
         stack.push_async_callback(store.topology.aclose)
         await store.ping()
-        door = reserve(front_settings) if EACH_ITS_OWN else bind(front_settings)[0]
+        door = reserve_port(front_settings) if KERNEL_SHARES_OUT else bind(front_settings)[0]
         stack.callback(door.close)
         metrics_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="fmsg-metrics-"))
         os.environ[METRICS_DIR_VARIABLE] = metrics_dir
@@ -100,7 +100,7 @@ async def _keep_replica(
 
 async def _replica(door: socket.socket, metrics_dir: Path) -> asyncio.subprocess.Process:
     """Start a front process. A socket of its own goes with it: what nobody accepts from any more gets no callers."""
-    listening = beside(door) if EACH_ITS_OWN else door.dup()
+    listening = sibling_socket(door) if KERNEL_SHARES_OUT else door.dup()
     with listening:
         fd = listening.fileno()
         return await asyncio.create_subprocess_exec(

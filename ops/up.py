@@ -13,7 +13,7 @@ import msgspec
 
 from daemon.daemon import Daemon
 from ledger.embedded import EmbeddedRedis
-from mcp_front.http.gate import HostGate, OriginGate
+from mcp_front.http.admission import HostGate, OriginGate
 from mcp_front.http.serve import serve_http
 from mcp_front.settings import FrontSettings
 from ops import parts, tracing

@@ -32,7 +32,7 @@ from fmsg.http import HostHttp
 from fmsg.reference import format_reference
 from fmsg.tokens import AccessToken, KeyTokens
 from fmsg.webapi import WebApi
-from mcp_front.http.gate import API_KEY_PREFIX
+from mcp_front.http.admission import API_KEY_PREFIX
 from ops.doctor.findings import Check, Finding, Trouble
 
 LOOKUP_S = 5.0
@@ -231,8 +231,8 @@ class HostChecks:
             return await tokens.token()
         except Unauthorized as error:
             do = "The key is unknown, revoked or expired. Make a new one at the host."
-            if not key.startswith(API_KEY_PREFIX.decode()):
-                do = f"That is no API key: those begin with {API_KEY_PREFIX.decode()}. Copy it again."
+            if not key.startswith(API_KEY_PREFIX):
+                do = f"That is no API key: those begin with {API_KEY_PREFIX}. Copy it again."
             raise Trouble(f"the host answered {error}", do) from None
         except FmsgError as error:
             raise explained(error) from None

@@ -16,8 +16,7 @@ from fmsg.urls import base_url
 from ledger.embedded import NoServer, find_server
 from ledger.redis.topology import BadRedisUrl, connect, parse_url
 from ledger.seal import SealKeyInvalid, SealKeys
-from mcp_front.http.gate import BindRefused, HostGate, OriginGate, is_loopback
-from mcp_front.http.sources import parse_networks
+from mcp_front.http.admission import BindRefused, HostGate, OriginGate, is_loopback, parse_networks
 from ops.doctor.findings import HIDDEN, Finding, Level
 from ops.open_files import limits_now
 from ops.settings import SettingError, Settings, load, unknown, variables
