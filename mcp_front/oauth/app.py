@@ -1,6 +1,6 @@
 """The authorization server's routes: metadata, the pages, and what clients ask (MCP authorization, OAuth 2.1).
 
-Registration and client authentication are the MCP SDK's. The pages and what they lead to are ours, since an error has to
+Registration and client authentication are the MCP SDK's. The pages and what they lead to are ours: an error has to
 reach a person as a page and a client with its issuer (RFC 9207).
 """
 
@@ -140,7 +140,7 @@ class SignIn:
                 Route("/oauth/authorize", _page_route(self._authorize), methods=["GET", "POST"]),
                 Route(pages.SIGN_IN_PATH, _page_route(self._sign_in), methods=["POST"]),
                 Route(pages.CONSENT_PATH, _page_route(self._consent), methods=["POST"]),
-                Route(pages.STYLE_PATH, request_response(_style), methods=["GET"]),
+                Route(pages.STYLE_PATH, _style, methods=["GET"]),
             ]
         )
 

@@ -1,8 +1,8 @@
 """What a person granted: codes, access and refresh tokens, and the marks in the store that make them good only once.
 
 Tokens carry what they stand for. The store holds, each with a TTL: what an authorization code stands for, sealed under
-the code; that a refresh token was used; that a family of tokens was revoked. A family is everything that goes back to one
-consent: a refresh token or code that is used twice ends it (RFC 9700, 2.2.2 and 4.14).
+the code; that a refresh token was used; that a family of tokens was revoked. A family is everything that goes back to
+one consent: a refresh token or code that is used twice ends it (RFC 9700, 2.2.2 and 4.14).
 """
 
 from __future__ import annotations
