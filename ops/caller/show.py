@@ -55,7 +55,7 @@ def _feed(view: View) -> str:
     feed = view.feed
     if feed is None:
         return "no report"
-    need = ", in want of a token" if feed.needs_credential else ""
+    need = ", needs a new token" if feed.needs_credential else ""
     return f"{feed.state} for {span(view.at_s - feed.since_s)} on {feed.daemon}{need}"
 
 
