@@ -89,8 +89,8 @@ class OAuthSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Life of an access token: short, since it is sent with every request."""
     refresh_token_s: float = 30 * 86_400.0
     """Life of a refresh token, from its last use: a connector that rests for so long signs in again."""
-    client_metadata_hosts: tuple[str, ...] | None = None
-    """Hosts whose client metadata documents are fetched; None: those of the well-known assistants; empty: none."""
+    client_metadata_hosts: tuple[str, ...] = ()
+    """Hosts whose client metadata documents are fetched. A client of another host has to register."""
 
 
 class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +127,8 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How many of them are remembered."""
     budgets: Budgets = Budgets()
     http: HttpSettings = HttpSettings()
+    oauth: OAuthSettings | None = None
+    """Signing in with a browser; None: off."""
 
 
 def budget_name(field: str) -> str:

@@ -189,6 +189,7 @@ def front(*, host: str | None, port: int | None, workers: int | None, fd: int | 
                         sockets=sockets,
                         started=started,
                         store_ready=readiness.store_ready,
+                        seal=parts.seal_keys(settings),
                         traced=traced,
                     )
 

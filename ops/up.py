@@ -105,6 +105,7 @@ async def _serve(
                             stop=stop,
                             started=started,
                             store_ready=readiness.store_ready,
+                            seal=parts.seal_keys(settings),
                             traced=traced,
                         )
                 finally:

@@ -1,7 +1,7 @@
 """What a request has to show before its body is read: the right host, no foreign origin, one good bearer key.
 
 A network address may guess a limited number of keys. The key that a request brings is looked at in one place,
-`Authenticator.caller`.
+`Authenticator.admit`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +21,9 @@ from fmsg.redact import scrub
 from mcp_front.callers import Callers, KeyCaller
 from mcp_front.framing import quoted, visible
 from mcp_front.settings import Budgets, budget_name
+
+if TYPE_CHECKING:
+    from mcp_front.oauth.app import SignIn
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 """Host names under which a loopback bind is reached; other names pointing there are a DNS rebinding."""
@@ -37,6 +41,8 @@ OUTAGE_RETRY_S = 5.0
 
 _BEARER = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([A-Za-z0-9\-._~+/]{1,1024}=*)", re.ASCII)
 """RFC 6750, b64token. Keys are standard base64 after their prefix: ``+``, ``/`` and ``=`` belong to them."""
+_API_KEY = re.compile(r"fmsgk_[A-Za-z0-9\-._~+/]{1,500}=*", re.ASCII)
+"""An API key as a person pastes it: short enough for an access token that holds it to fit the header."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _PORT_DIGITS = 5
 """No port has more; Python refuses to read a number of thousands of digits, and a header holds as many."""
@@ -80,6 +86,7 @@ class Challenge(msgspec.Struct, frozen=True):
 NO_KEY = Challenge("", "Send your fmsg API key as `Authorization: Bearer fmsgk_...`.")
 TWO_KEYS = Challenge("invalid_request", "There is more than one Authorization header. Send one.")
 MALFORMED = Challenge("invalid_request", "The Authorization header is not `Bearer` and one key. Send it so.")
+NO_TOKEN = Challenge("invalid_token", "That access token is none, has expired or was revoked. Sign in once more.")
 NO_API_KEY = Challenge("invalid_token", "That is not an fmsg API key: those begin with fmsgk_.")
 
 
@@ -369,22 +376,62 @@ class Guesses:
             raise TooManyGuesses(max(1.0, left_s), self._budgets.auth_failures)
 
 
-class Authenticator:
-    """Finds the caller of a request."""
+class Admitted(msgspec.Struct, frozen=True):
+    """Who a request acts as, and whether it may do more than read."""
 
-    def __init__(self, callers: Callers, guesses: Guesses, proxies: Sequence[Network]) -> None:
+    caller: KeyCaller
+    may_write: bool
+
+
+class Authenticator:
+    """Finds the caller of a request: by API key (FMSG-007), or by an access token of signing in."""
+
+    def __init__(
+        self, callers: Callers, guesses: Guesses, proxies: Sequence[Network], *, sign_in: SignIn | None = None
+    ) -> None:
         self._callers = callers
         self._guesses = guesses
         self._proxies = proxies
+        self._sign_in = sign_in
 
-    async def caller(self, headers: Headers, *, peer: str | None) -> KeyCaller:
+    async def admit(self, headers: Headers, *, peer: str | None) -> Admitted:
         """The caller that the bearer token of a request stands for. Raises `Refused`."""
         token = bearer_token(headers)
         if isinstance(token, Challenge):
-            raise _unauthorized(token, "malformed_key" if token.error else "no_key")
+            raise self._unauthorized(token, "malformed_key" if token.error else "no_key")
+        access = None if self._sign_in is None else await self._sign_in.access(token)
+        if access is not None:
+            return Admitted(await self._of_api_key(access.api_key, self._source(headers, peer)), access.may_write)
         if not token.startswith(API_KEY_PREFIX):
-            raise _unauthorized(NO_API_KEY, "malformed_key")
-        return await self._of_api_key(token, source_of(peer, values_of(headers, b"x-forwarded-for"), self._proxies))
+            known = NO_API_KEY if self._sign_in is None else NO_TOKEN
+            raise self._unauthorized(known, "malformed_key")
+        return Admitted(await self._of_api_key(token, self._source(headers, peer)), may_write=True)
+
+    async def address_of(self, api_key: str, headers: Headers, *, peer: str | None) -> str:
+        """Whose API key it is, for a form that asks for one; within the budgets for guesses. Raises `Refused`."""
+        if not _API_KEY.fullmatch(api_key):
+            raise self._unauthorized(NO_API_KEY, "malformed_key")
+        return (await self._of_api_key(api_key, self._source(headers, peer))).address
+
+    def insufficient_scope(self) -> Refused:
+        """The refusal of a call that only reading was granted for (MCP authorization, Scope Challenge Handling)."""
+        text = "Only reading was granted here. Sign in once more and allow sending as well."
+        return self._challenged(403, Challenge("insufficient_scope", text), "insufficient_scope")
+
+    def _source(self, headers: Headers, peer: str | None) -> str:
+        return source_of(peer, values_of(headers, b"x-forwarded-for"), self._proxies)
+
+    def _unauthorized(self, challenge: Challenge, reason: str) -> Refused:
+        return self._challenged(401, challenge, reason)
+
+    def _challenged(self, status: int, challenge: Challenge, reason: str) -> Refused:
+        told = challenge.header
+        if self._sign_in is not None:
+            told = self._sign_in.challenge(challenge.error, challenge.text)
+        return Refused(status, challenge.text, reason=reason, headers=[(b"www-authenticate", told)])
+
+    def _key_refused(self, error: HostRefused) -> Refused:
+        return self._unauthorized(key_refused(error), "key_refused")
 
     async def _of_api_key(self, key: str, source: str) -> KeyCaller:
         caller = self._callers.known(key)
@@ -395,7 +442,7 @@ class Authenticator:
             if refusal is not None:
                 self._guesses.check(source)
                 self._guesses.failed(source, key)
-                raise _key_refused(refusal)
+                raise self._key_refused(refusal)
             async with self._guesses.looking_up(source):
                 return await self._callers.identify(key)
         except TooManyGuesses as error:
@@ -405,19 +452,14 @@ class Authenticator:
             if isinstance(error, Throttled) or error.status >= 500:
                 raise _unavailable(error) from None
             self._guesses.failed(source, key)
-            raise _key_refused(error) from None
+            raise self._key_refused(error) from None
         except FmsgError as error:
             raise _unavailable(error) from None
 
 
-def _unauthorized(challenge: Challenge, reason: str) -> Refused:
-    return Refused(401, challenge.text, reason=reason, headers=[(b"www-authenticate", challenge.header)])
-
-
-def _key_refused(error: HostRefused) -> Refused:
+def key_refused(error: HostRefused) -> Challenge:
     """The host's refusal of a key: 401, also where the host has another status for it (FMSG-007)."""
-    text = f"The fmsg host does not accept this API key: {quoted(error.reason)}"
-    return _unauthorized(Challenge("invalid_token", text), "key_refused")
+    return Challenge("invalid_token", f"The fmsg host does not accept this API key: {quoted(error.reason)}")
 
 
 def _unavailable(error: FmsgError) -> Refused:

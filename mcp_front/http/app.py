@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mcp_types
 import msgspec
@@ -19,6 +19,7 @@ from mcp.shared.inbound import x_mcp_header_map
 
 from mcp_front.callers import Callers, KeyCaller
 from mcp_front.http.admission import (
+    Admitted,
     Authenticator,
     BindRefused,
     Guesses,
@@ -39,6 +40,9 @@ from mcp_front.limits import AnswerRoom, AnswerShare, ByteBudget, ByteShare, Ove
 from mcp_front.settings import FrontSettings
 from mcp_front.timer_wheel import TimerWheel
 from telemetry import metrics
+
+if TYPE_CHECKING:
+    from mcp_front.oauth.app import SignIn
 
 PREFLIGHT_MAX_AGE_S = 600
 """How long a browser may remember a preflight; the list of origins changes with a deploy only."""
@@ -71,6 +75,8 @@ class HttpRequest(msgspec.Struct, frozen=True):
     request_id: str
     accepts_stream: bool
     answer: AnswerRoom
+    may_write: bool = True
+    """Whether more than reading was granted: always with an API key."""
 
 
 class Accepts(msgspec.Struct, frozen=True):
@@ -92,8 +98,12 @@ class HttpFront:
         timer_wheel: TimerWheel,
         guesses: Guesses,
         store_ready: Callable[[], Awaitable[bool]] | None = None,
+        sign_in: SignIn | None = None,
+        reads: Container[str] = (),
     ) -> None:
         """``store_ready`` says whether what is shared with the other processes can be written and read.
+
+        ``sign_in`` is the authorization server, where there is one; ``reads`` the tools that only read.
 
         Raises `BindRefused`, or `ValueError`, for settings that must not be served.
         """
@@ -107,7 +117,10 @@ class HttpFront:
         self._hosts = HostGate(http.host, http.allowed_hosts)
         self._origins = OriginGate(http.allowed_origins, bind=http.host)
         self._proxies = parse_networks(http.trusted_proxies)
-        self._authenticator = Authenticator(callers, guesses, self._proxies)
+        self._sign_in = sign_in
+        self._reads = reads
+        self.authenticator = Authenticator(callers, guesses, self._proxies, sign_in=sign_in)
+        """Whom a request acts as."""
         self._uploads = ByteBudget(upload_limits(settings.budgets))
         self._answers = ByteBudget(answer_limits(settings.budgets))
         self._header_schemas: dict[str, Mapping[str, Any] | None] = {}
@@ -127,7 +140,15 @@ class HttpFront:
 
     def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> Awaitable[None]:
         """ASGI. It is no coroutine function itself: a held call would keep one more frame for it."""
-        return self._routes.get(scope["path"], self._nothing)(scope, receive, send)
+        return self._routes.get(scope["path"], self._elsewhere)(scope, receive, send)
+
+    async def _elsewhere(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if self._sign_in is None or not self._sign_in.serves(scope["path"]):
+            await self._nothing(scope, receive, send)
+        elif not self._hosts.admits(scope["headers"]):
+            await reply(send, 421, _error_body("This server does not serve the host name in the Host header."), [])
+        else:
+            await self._sign_in(scope, receive, send)
 
     async def _nothing(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         text = f"There is nothing here. The MCP endpoint is {self._settings.http.path}."
@@ -168,7 +189,7 @@ class HttpFront:
                 if scope["method"] == "OPTIONS":
                     await reply(send, 204, b"", extra + _preflight(headers))
                     return
-            caller = await self._authenticator.caller(headers, peer=_peer(scope))
+            admitted = await self.authenticator.admit(headers, peer=peer_of(scope))
             connection = _connection(scope)
             if connection is not None:
                 connection.discard_bytes = max(DISCARDED_BYTES, self._settings.budgets.max_body_bytes)
@@ -179,7 +200,7 @@ class HttpFront:
                     reason="method",
                     headers=[(b"allow", b"POST")],
                 )
-            await self._serve(scope, receive, send, caller, extra)
+            await self._serve(scope, receive, send, admitted, extra)
         except Refused as refused:
             metrics.REFUSALS.labels(refused.reason).inc()
             await reply(send, refused.status, _error_body(refused.text), [*refused.headers, *extra])
@@ -190,13 +211,14 @@ class HttpFront:
             return
 
     async def _serve(
-        self, scope: dict[str, Any], receive: Receive, send: Send, caller: KeyCaller, extra: RawHeaders
+        self, scope: dict[str, Any], receive: Receive, send: Send, admitted: Admitted, extra: RawHeaders
     ) -> None:
         """Read the request and answer it, with what both hold in memory on the caller's budgets."""
         accepts = _negotiate(scope["headers"])
-        upload, answer = ByteShare(self._uploads, caller.key), AnswerShare(self._answers, caller.key)
+        caller = admitted.caller.key
+        upload, answer = ByteShare(self._uploads, caller), AnswerShare(self._answers, caller)
         try:
-            exchange = await self._received(scope, receive, send, upload, answer, caller, accepts, extra)
+            exchange = await self._received(scope, receive, send, upload, answer, admitted, accepts, extra)
             if exchange is None:
                 await reply(send, 202, b"", extra)
             else:
@@ -219,7 +241,7 @@ class HttpFront:
         send: Send,
         upload: ByteShare,
         answer: AnswerShare,
-        caller: KeyCaller,
+        admitted: Admitted,
         accepts: Accepts,
         extra: RawHeaders,
     ) -> Exchange | None:
@@ -235,6 +257,10 @@ class HttpFront:
             return None
         if envelope.method == "subscriptions/listen" and not accepts.stream:
             raise Refused(406, "subscriptions/listen answers with text/event-stream only. Accept it.", reason="accept")
+        if not admitted.may_write and envelope.method == "tools/call":
+            name = (envelope.params or {}).get("name")
+            if not isinstance(name, str) or name not in self._reads:
+                raise self.authenticator.insufficient_scope()
         return Exchange(
             envelope,
             send,
@@ -243,7 +269,9 @@ class HttpFront:
             accepts_stream=accepts.stream,
             stream_after_s=http.sse_after_s,
             ping_s=http.ping_s,
-            request=HttpRequest(caller, extra[0][1].decode("ascii"), accepts.stream, answer),
+            request=HttpRequest(
+                admitted.caller, extra[0][1].decode("ascii"), accepts.stream, answer, admitted.may_write
+            ),
             answer_share=answer,
             write_stall_s=budgets.write_stall_s,
             extra_headers=extra,
@@ -267,7 +295,7 @@ class HttpFront:
             connection.on_lost = None
 
     def _request_id(self, scope: dict[str, Any]) -> str:
-        if self._proxies and is_trusted(_peer(scope), self._proxies):
+        if self._proxies and is_trusted(peer_of(scope), self._proxies):
             given = values_of(scope["headers"], b"x-request-id")
             if len(given) == 1 and _REQUEST_ID.fullmatch(given[0]):
                 return given[0].decode("ascii")
@@ -284,7 +312,8 @@ class HttpFront:
         return self._header_schemas[tool]
 
 
-def _peer(scope: dict[str, Any]) -> str | None:
+def peer_of(scope: Mapping[str, Any]) -> str | None:
+    """The address at the other end of a request's connection."""
     client = scope.get("client")
     return None if client is None else str(client[0])
 

@@ -20,14 +20,15 @@ import uvicorn
 from fmsg.directory import Directory
 from fmsg.http import HostHttp
 from ledger.port import Store
+from ledger.seal import SealKeys
 from mcp_front.callers import Callers, Parking
 from mcp_front.drain import Drain
 from mcp_front.http.admission import Guesses
-from mcp_front.http.app import HttpFront, HttpRequest
+from mcp_front.http.app import HttpFront, HttpRequest, peer_of
 from mcp_front.http.connection import Connection
 from mcp_front.limits import HeldCalls
 from mcp_front.listen import Inboxes
-from mcp_front.server import Ctx, build_server
+from mcp_front.server import Ctx, build_server, only_reads
 from mcp_front.settings import FrontSettings
 from mcp_front.timer_wheel import TimerWheel
 from mcp_front.tools.context import Progress, ToolContext
@@ -36,6 +37,7 @@ from mcp_front.tools.tool import Tool
 from telemetry import metrics
 
 if TYPE_CHECKING:
+    from mcp_front.oauth.app import Identify, SignIn
     from mcp_front.waiting.wait import Waiting
 
 log = logging.getLogger(__name__)
@@ -256,6 +258,9 @@ class HttpRequests:
     def name(self, ctx: Ctx) -> str:
         return _request(ctx).request_id
 
+    def may_write(self, ctx: Ctx) -> bool:
+        return _request(ctx).may_write
+
 
 def _request(ctx: Ctx) -> HttpRequest:
     request = ctx.request
@@ -276,6 +281,7 @@ async def serve_http(
     waiting: Waiting | None = None,
     store_ready: Callable[[], Awaitable[bool]] | None = None,
     traced: bool = False,
+    seal: SealKeys | None = None,
     clock: Callable[[], float] = time.time,
     rng: random.Random | None = None,
 ) -> None:
@@ -284,7 +290,8 @@ async def serve_http(
     ``store`` and ``http`` are open already. ``sockets`` are listening sockets, bound here where None; ``started`` is
     told the address once requests are welcome. ``tools`` and ``waiting`` are the product's where None. ``store_ready``
     says whether ``store`` can be written and read; /readyz asks it each time, so it should remember its answer.
-    ``traced``: somebody takes OpenTelemetry spans. ``clock`` gives POSIX seconds.
+    ``traced``: somebody takes OpenTelemetry spans. ``seal`` has to be there where people sign in. ``clock`` gives POSIX
+    seconds.
 
     Raises `BindRefused` for settings that must not be served, `OSError` where the address cannot be bound,
     `fmsg.errors.BadInput` for a directory that cannot be read.
@@ -304,8 +311,9 @@ async def serve_http(
         Directory.load(settings.directory, settings.default_domain),
         drain,
     )
+    tools = tools_for(settings) if tools is None else tools
     server = build_server(
-        tools_for(settings) if tools is None else tools,
+        tools,
         requests,
         held_calls=held_calls,
         version=product_version(),
@@ -313,7 +321,20 @@ async def serve_http(
         traced=traced,
     )
     guesses = Guesses(settings.budgets, now=loop.time)
-    front = HttpFront(server, callers, settings, timer_wheel=timer_wheel, guesses=guesses, store_ready=store_ready)
+
+    async def identify(scope: Mapping[str, Any], api_key: str) -> str:
+        return await front.authenticator.address_of(api_key, scope["headers"], peer=peer_of(scope))
+
+    front = HttpFront(
+        server,
+        callers,
+        settings,
+        timer_wheel=timer_wheel,
+        guesses=guesses,
+        store_ready=store_ready,
+        sign_in=_sign_in(settings, seal, store, identify, clock),
+        reads=frozenset(name for name, tool in tools.items() if only_reads(tool)),
+    )
     listening = sockets if sockets is not None else bind(settings)
     prepare(listening, settings)
     draining = DrainingServer(front, settings, timer_wheel=timer_wheel, drain=drain)
@@ -331,6 +352,18 @@ def _waiting(settings: FrontSettings, store: Store, clock: Callable[[], float], 
 
     waits = WaitSettings(progress_s=settings.progress_s, activate_s=settings.activate_s)
     return Waiting(store, settings=waits, clock=clock, rng=rng)
+
+
+def _sign_in(
+    settings: FrontSettings, seal: SealKeys | None, store: Store, identify: Identify, clock: Callable[[], float]
+) -> SignIn | None:
+    if settings.oauth is None:
+        return None
+    if seal is None:
+        raise ValueError("signing in needs the keys that seal tokens")
+    from mcp_front.oauth.app import SignIn  # and with it a web framework, which most fronts can do without
+
+    return SignIn(settings.oauth, seal, store.documents, endpoint=settings.http.path, identify=identify, clock=clock)
 
 
 def product_version() -> str:

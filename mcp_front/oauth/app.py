@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Protocol
 from urllib.parse import urlencode, urlsplit
 
@@ -22,13 +22,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route, request_response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 import pages as shared_pages
 from ledger.port import Documents
 from ledger.seal import SealKeys
+from mcp_front.http.admission import Refused
 from mcp_front.oauth import pages
-from mcp_front.oauth.clients import METADATA_HOSTS, Client, Clients, UnknownClient
+from mcp_front.oauth.clients import Client, Clients, UnknownClient
 from mcp_front.oauth.grants import GrantRefused, Grants, GrantsAway, Issued
 from mcp_front.oauth.sealed import ACCESS_PREFIX, SCOPES, WRITE, Access, Asked, Sealer, Signed, digest
 from mcp_front.settings import OAuthSettings
@@ -50,19 +51,11 @@ _NO_STORE = {"cache-control": "no-store", "pragma": "no-cache"}
 _VISITOR_COOKIE = "fmsg-sign-in"
 
 
-class KeyRefused(Exception):
-    """A key on the page that does not prove an address. The text is for the person; ``status`` is the page's."""
-
-    def __init__(self, text: str, status: int = 403) -> None:
-        super().__init__(text)
-        self.status = status
-
-
 class Identify(Protocol):
     """Asks the host whose key it is, within the budgets that hold for bearer keys."""
 
-    async def __call__(self, scope: Scope, api_key: str) -> str:
-        """The address. Raises `KeyRefused`."""
+    async def __call__(self, scope: Mapping[str, Any], api_key: str) -> str:
+        """The address. Raises `mcp_front.http.admission.Refused`."""
         ...
 
 
@@ -92,7 +85,7 @@ class SignIn:
         self._clients = Clients(
             sealer,
             clock=clock,
-            metadata_hosts=METADATA_HOSTS if settings.client_metadata_hosts is None else settings.client_metadata_hosts,
+            metadata_hosts=settings.client_metadata_hosts,
             fetch=fetch,
         )
         self._grants = Grants(
@@ -106,7 +99,7 @@ class SignIn:
         """Whether a path is one of the authorization server's."""
         return path.startswith(("/oauth/", "/.well-known/oauth-"))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         """ASGI."""
         await self._app(scope, receive, send)
 
@@ -234,9 +227,10 @@ class SignIn:
         client = await self._client_of(asked)
         try:
             address = await self._identify(request.scope, form.get("key", "").strip())
-        except KeyRefused as refused:
-            shown = self._key_page(asked, form["request"], visitor, client, problem=str(refused))
-            shown.status_code = refused.status
+        except Refused as refused:
+            shown = self._key_page(asked, form["request"], visitor, client, problem=refused.text)
+            # A browser would ask for a password of its own on 401.
+            shown.status_code = 403 if refused.status == 401 else refused.status
             return shown
         signed = Signed(
             api_key=form["key"].strip(),

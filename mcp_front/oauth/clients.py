@@ -23,8 +23,6 @@ from mcp_front.oauth.sealed import SCOPES, Registration, Sealer
 
 CLIENT_PREFIX = "fmsgc_"
 """Ids of registered clients begin so."""
-METADATA_HOSTS = ("claude.ai", "claude.com", "chatgpt.com", "openai.com", "vscode.dev", "cursor.com")
-"""Whose client metadata documents are fetched where the operator names no others: the well-known assistants'."""
 NATIVE_SCHEMES = frozenset({"cursor", "vscode", "vscode-insiders", "windsurf"})
 """Redirect schemes of editors that take no loopback port. Others are refused: a scheme can run script."""
 MAX_REDIRECT_URIS = 10
@@ -126,7 +124,7 @@ class Clients:
         sealer: Sealer,
         *,
         clock: Callable[[], float],
-        metadata_hosts: Sequence[str] = METADATA_HOSTS,
+        metadata_hosts: Sequence[str],
         fetch: Callable[[str], Any] | None = None,
     ) -> None:
         self._sealer = sealer

@@ -27,7 +27,7 @@ checked with your fmsg host; {escape(asked.client_name)} never gets to see it.</
 {_hidden(hidden)}
 <label for="key">fmsg API key</label>
 <input id="key" name="key" type="password" required autofocus autocomplete="current-password" spellcheck="false"
- autocapitalize="none" placeholder="fmsgk_…" maxlength="1024"{described}>
+ autocapitalize="none" placeholder="fmsgk_…" maxlength="512"{described}>
 <div class="actions"><button type="submit">Continue</button></div>
 </form>
 <p class="muted">You did not ask for this? Close this page: nothing happens without your key.</p>

@@ -78,6 +78,11 @@ class Access(msgspec.Struct, frozen=True, array_like=True, tag="access"):
     family: str
     expires_at_s: float
 
+    @property
+    def may_write(self) -> bool:
+        """Whether more than reading was granted."""
+        return WRITE in self.scopes
+
 
 class Refresh(msgspec.Struct, frozen=True, array_like=True, tag="refresh"):
     """A refresh token, good once. ``serial`` marks it as used."""

@@ -118,7 +118,8 @@ class Web:
 
 def directory(web: Web, clock: Clock, **more: Any) -> Clients:
     """Clients whose documents come from the pretended web."""
-    return Clients(Sealer(SealKeys.parse(SEAL_KEY), "https://mcp.example.com/mcp"), clock=clock, fetch=web, **more)
+    sealer = Sealer(SealKeys.parse(SEAL_KEY), "https://mcp.example.com/mcp")
+    return Clients(sealer, clock=clock, fetch=web, **{"metadata_hosts": ("claude.ai",), **more})
 
 
 async def test_a_client_whose_id_is_its_document_signs_in() -> None:

@@ -16,7 +16,8 @@ import httpx2
 
 from ledger.memory_side import MemoryDocuments
 from ledger.seal import SealKeys
-from mcp_front.oauth.app import KeyRefused, SignIn
+from mcp_front.http.admission import Refused
+from mcp_front.oauth.app import SignIn
 from mcp_front.settings import OAuthSettings
 
 ISSUER = "https://mcp.example.com"
@@ -45,7 +46,7 @@ class Fixture:
         self.documents = MemoryDocuments(clock=self.clock)
         self.keys: dict[str, str] = {KEY: ADDRESS}
         self.looked_up: list[str] = []
-        self.settings = OAuthSettings(public_url=ISSUER, **settings)
+        self.settings = OAuthSettings(public_url=ISSUER, **{"client_metadata_hosts": ("claude.ai",), **settings})
         self.fetch = fetch
         self.sign_in = self.replica()
 
@@ -55,7 +56,7 @@ class Fixture:
         async def identify(scope: Any, api_key: str) -> str:
             self.looked_up.append(api_key)
             if api_key not in self.keys:
-                raise KeyRefused("The fmsg host does not accept this API key.")
+                raise Refused(401, "The fmsg host does not accept this API key.", reason="key_refused")
             return self.keys[api_key]
 
         return SignIn(
