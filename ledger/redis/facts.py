@@ -21,6 +21,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     persists: bool
     used_memory_bytes: int
     max_memory_bytes: int
+    uptime_s: float = 0.0
 
     def advice(self) -> tuple[str, ...]:
         """What is wrong with the server: thing, reason, next step, one sentence or two each."""
@@ -55,4 +56,5 @@ async def server_facts(scripts: Scripts) -> ServerFacts:
         persists=info["aof_enabled"] == 1,
         used_memory_bytes=int(info["used_memory"]),
         max_memory_bytes=int(info["maxmemory"]),
+        uptime_s=float(info["uptime_in_seconds"]),
     )
