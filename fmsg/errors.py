@@ -13,6 +13,7 @@ FmsgError
 │   └── (HostRefused itself)    400 and all others: the request is not one the host takes
 ├── HostUnreachable       *     no answer: connect, TLS, deadline or a cut connection
 └── HostMisbehaved        *     an answer that cannot be understood
+    └── AnswerTooLong     *     one that is longer than any answer to this request
 
 *: also `Transient`, so that one ``except`` catches whatever a later try may be spared.
 """
@@ -105,6 +106,10 @@ class HostUnreachable(Transient):
 
 class HostMisbehaved(Transient):
     """The host's answer cannot be understood."""
+
+
+class AnswerTooLong(HostMisbehaved):
+    """The host's answer is longer than any answer to this request may be. It was not read further."""
 
 
 def refusal(

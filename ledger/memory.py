@@ -751,11 +751,11 @@ class MemoryProcesses:
     def __init__(self, *, ttl_s: float, clock: Callable[[], float]) -> None:
         self._ttl_s = ttl_s
         self._clock = clock
-        self._known: dict[str, tuple[float, Process]] = {}
+        self._known: dict[str, Process] = {}
 
     async def announce(self, process: Process) -> None:
         """See `ledger.operators.Processes`."""
-        self._known[process.id] = (self._clock() + self._ttl_s, process)
+        self._known[process.id] = msgspec.structs.replace(process, heard_at_s=self._clock())
 
     async def withdraw(self, process_id: str) -> None:
         """See `ledger.operators.Processes`."""
@@ -763,9 +763,9 @@ class MemoryProcesses:
 
     async def present(self) -> Sequence[Process]:
         """See `ledger.operators.Processes`."""
-        now_s = self._clock()
-        self._known = {id_: known for id_, known in self._known.items() if known[0] > now_s}
-        return in_order(process for _, process in self._known.values())
+        since_s = self._clock() - self._ttl_s
+        self._known = {id_: process for id_, process in self._known.items() if process.heard_at_s > since_s}
+        return in_order(self._known.values())
 
 
 class MemoryOrders:

@@ -317,8 +317,8 @@ class LedgerLimits(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_ttl_s: float = 10.0
     """A daemon silent for so long is dead and its callers go to others. Three missed beats at one every 3 s."""
 
-    presence_ttl_s: float = 20.0
-    """A process silent for so long is not shown to operators any more. Four missed words at one every 5 s."""
+    presence_ttl_s: float = 3600.0
+    """How long operators are reminded of a process that fell silent without saying that it ends."""
 
     feed_ttl_s: float = 2 * _DAY_S
     """How long the last word about a feed is kept; as long as the activation it is about."""

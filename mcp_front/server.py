@@ -65,6 +65,10 @@ class Requests(Protocol):
         """The request's id in logs."""
         ...
 
+    def may_write(self, ctx: Ctx) -> bool:
+        """Whether the caller may do more than read."""
+        ...
+
 
 def build_server(
     tools: Mapping[str, Tool],
@@ -83,7 +87,9 @@ def build_server(
 
     async def list_tools(ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         _first_page(params)
-        return types.ListToolsResult(tools=[tool.definition for tool in tools.values()])
+        may_write = requests.may_write(ctx)
+        shown = [tool.definition for tool in tools.values() if may_write or only_reads(tool)]
+        return types.ListToolsResult(tools=shown)
 
     async def list_resources(ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         _first_page(params)
@@ -201,19 +207,26 @@ class _Prepared:
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
-        self._lists: dict[tuple[str, str], dict[str, Any]] = {}
+        self._lists: dict[tuple[str, str, bool], dict[str, Any]] = {}
 
     async def __call__(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
         method = ctx.method
         if method in LISTS and ctx.request_id is not None and _plain(ctx.params):
-            known = self._lists.get((method, ctx.protocol_version))
+            wanted = (method, ctx.protocol_version, self._requests.may_write(ctx))
+            known = self._lists.get(wanted)
             if known is None:
-                known = self._lists[method, ctx.protocol_version] = _wire(await call_next(ctx))
+                known = self._lists[wanted] = _wire(await call_next(ctx))
             return known
         result = await call_next(ctx)
         if method in ("initialize", "server/discover"):
             return {**_wire(result), "instructions": instructions(self._requests.address(ctx))}
         return result
+
+
+def only_reads(tool: Tool) -> bool:
+    """Whether a tool changes nothing, by its own word (MCP, ``readOnlyHint``)."""
+    annotations = tool.definition.annotations
+    return annotations is not None and annotations.read_only_hint is True
 
 
 def _plain(params: Mapping[str, Any] | None) -> bool:

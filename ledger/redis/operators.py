@@ -2,7 +2,7 @@
 
 Keys, all with a TTL; orders are published on the channel ``orders`` and kept nowhere::
 
-    {processes}:index          sorted set, process id → when it counts as gone
+    {processes}:index          sorted set, process id → when it was heard last
     {processes}:process:ID     the process, with the same TTL
 """
 
@@ -32,9 +32,8 @@ _decode_process = msgspec.json.Decoder(Process).decode
 @script(
     """
     local time = redis.call('TIME')
-    local expires = tonumber(time[1]) + tonumber(time[2]) / 1000000 + tonumber(ttl_ms) / 1000
     redis.call('SET', process, data, 'PX', ttl_ms)
-    redis.call('ZADD', index, string.format('%.6f', expires), id)
+    redis.call('ZADD', index, time[1] .. '.' .. string.format('%06d', time[2]), id)
     redis.call('PEXPIRE', index, ttl_ms)
     return 1
     """,
@@ -60,13 +59,13 @@ def _withdraw(*, index: SortedSetKey, process: StringKey, id: str) -> int:
 @script(
     """
     local time = redis.call('TIME')
-    redis.call('ZREMRANGEBYSCORE', index, '-inf', tonumber(time[1]) + tonumber(time[2]) / 1000000)
-    return redis.call('ZRANGE', index, 0, -1)
+    redis.call('ZREMRANGEBYSCORE', index, '-inf', '(' .. (tonumber(time[1]) - tonumber(ttl_ms) / 1000))
+    return redis.call('ZRANGE', index, 0, -1, 'WITHSCORES')
     """,
     idempotent=True,
 )
-def _ids(*, index: SortedSetKey) -> list[bytes]:
-    """The ids of those that run."""
+def _heard(*, index: SortedSetKey, ttl_ms: int) -> list[bytes]:
+    """Each process id, followed by when it was heard last."""
     raise NotImplementedError
 
 
@@ -96,20 +95,24 @@ class RedisProcesses:
 
     async def present(self) -> Sequence[Process]:
         """See `ledger.operators.Processes`."""
-        ids = [id_.decode() for id_ in await _ids(self._scripts, index=self._index)]
-        if not ids:
+        words = await _heard(self._scripts, index=self._index, ttl_ms=self._ttl_ms)
+        if not words:
             return ()
-        found = await self._scripts.command("MGET", *(self._key(id_) for id_ in ids), idempotent=True)
-        return in_order(one for data in found if data is not None and (one := _read_process(data)) is not None)
+        keys = [self._key(id_.decode()) for id_ in words[::2]]
+        found = await self._scripts.command("MGET", *keys, idempotent=True)
+        read = (_read_process(data, at) for data, at in zip(found, words[1::2], strict=True))
+        return in_order(process for process in read if process is not None)
 
     def _key(self, process_id: str) -> Key:
         return self._topology.shared_key("processes", f"process:{process_id}")
 
 
-def _read_process(data: bytes) -> Process | None:
+def _read_process(data: bytes | None, heard_at: bytes) -> Process | None:
     """A process whose word cannot be read is not shown; it says it again in a moment."""
+    if data is None:
+        return None
     try:
-        return _decode_process(data)
+        return msgspec.structs.replace(_decode_process(data), heard_at_s=float(heard_at))
     except msgspec.DecodeError:
         tell_unreadable("process")
         return None
@@ -159,6 +162,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     persists: bool
     used_memory_bytes: int
     max_memory_bytes: int
+    uptime_s: float = 0.0
 
     def advice(self) -> tuple[str, ...]:
         """What is wrong with the server: thing, reason, next step, one sentence or two each."""
@@ -193,4 +197,5 @@ async def server_facts(scripts: Scripts) -> ServerFacts:
         persists=info["aof_enabled"] == 1,
         used_memory_bytes=int(info["used_memory"]),
         max_memory_bytes=int(info["maxmemory"]),
+        uptime_s=float(info["uptime_in_seconds"]),
     )

@@ -102,6 +102,9 @@ _ESCAPE = "In a password, write / as %2F, ? as %3F, # as %23 and @ as %40."
 
 def parse_url(text: str) -> RedisUrl:
     """Parse one of the forms above. Raises `BadRedisUrl`."""
+    if "#" in text:
+        # All after it would be left out, and a piece of the password before it taken for the host.
+        raise BadRedisUrl("Redis URL: it has a # in it. Write %23 for a # in the user or the password.")
     parts = urlsplit(text)
     base, _, kind = parts.scheme.partition("+")
     if base not in ("redis", "rediss", "unix") or kind not in ("", "sentinel", "cluster") or (base == "unix" and kind):

@@ -94,6 +94,9 @@ class StdioRequests:
         """See `Requests`."""
         return self._address
 
+    def may_write(self, ctx: Ctx) -> bool:
+        return True
+
     def name(self, ctx: Ctx) -> str:
         """See `Requests`."""
         return str(ctx.request_id)

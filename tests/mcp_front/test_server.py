@@ -68,6 +68,9 @@ class Requests:
     def address(self, ctx: Ctx) -> str | None:
         return None if self.error else Nobody.address
 
+    def may_write(self, ctx: Ctx) -> bool:
+        return True
+
     def name(self, ctx: Ctx) -> str:
         return "r-1"
 

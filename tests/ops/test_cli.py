@@ -54,6 +54,34 @@ def test_help_says_what_a_command_is_for(command: str, capsys: pytest.CaptureFix
     assert max(map(len, text.splitlines())) <= 120
 
 
+@pytest.mark.parametrize("command", ["demo", "bench", "up"])
+def test_a_machine_without_redis_is_told_how_to_get_one(command: str) -> None:
+    code = (
+        "import sys, ledger.embedded; ledger.embedded.find_servers = lambda: iter(())\n"
+        "from ops.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, command],
+        env={**os.environ, "FMSG_API_URL": "http://127.0.0.1:1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "redis-server: not found" in done.stderr
+    assert "apt install redis-server" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completions_know_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(command in script for command in commands())
+    assert "data-dir" in script
+
+
 def test_stdio_help_explains_the_four_variables(capsys: pytest.CaptureFixture[str]) -> None:
     """A developer configures their agent from this text."""
     with pytest.raises(SystemExit):

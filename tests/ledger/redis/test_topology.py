@@ -84,6 +84,7 @@ def test_urls_that_are_understood(text: str, expected: RedisUrl) -> None:
         ("redis+cluster://a/1", "database 0 only"),
         ("redis+sentinel://a", "service is missing"),
         ("redis://a?socket_timeout=1", "an option is unknown"),
+        ("redis://:ab#cd@a", "Write %23"),
     ],
 )
 def test_urls_that_are_not(text: str, reason: str) -> None:

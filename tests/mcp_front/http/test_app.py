@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from mcp_front.http.admission import BindRefused
+from mcp_front.http.app import DOCUMENTATION_URL
 from mcp_front.settings import Budgets
 from tests.mcp_front.fakes import ANSWER_S, Front, call, front, heads, request
 
@@ -312,9 +314,35 @@ class TestRefusals:
         assert {record.getMessage() for record in caplog.records} >= {"tool failed", "request failed"}
 
     async def test_other_paths_are_404(self, running: Front) -> None:
+        for path in ("/x", "/mcp/x", "/mc", "//", "/healthz/"):
+            async with running.http.get(f"{running.url}{path}") as answer:
+                assert answer.status == 404, path
+                assert "/mcp" in await answer.text()
+
+    async def test_the_root_says_what_this_is(self, running: Front) -> None:
         async with running.http.get(f"{running.url}/") as answer:
-            assert answer.status == 404
-            assert "/mcp" in await answer.text()
+            assert (answer.status, answer.content_type) == (200, "text/plain")
+            text = await answer.text()
+        assert "MCP server that gives AI agents an fmsg address" in text
+        assert "/mcp" in text
+        assert DOCUMENTATION_URL in text
+
+    async def test_the_endpoint_is_where_the_path_says(self) -> None:
+        async with front(path="/fmsg/mcp") as running:
+            key = running.key()
+            for path, status in (("/fmsg/mcp", 200), ("/fmsg/mcp/", 200), ("/mcp", 404), ("/fmsg", 404)):
+                url = f"{running.url}{path}"
+                async with running.http.post(url, json=call("who"), headers=heads(key)) as answer:
+                    assert answer.status == status, path
+            async with running.http.get(f"{running.url}/") as answer:
+                assert "connect to /fmsg/mcp." in await answer.text()
+
+    @pytest.mark.parametrize("path", ["/", "", "mcp", "/mcp/", "/a b", "/a?b", "/healthz", "/readyz", "/a//b", "/%41"])
+    async def test_a_path_that_cannot_be_served_is_refused(self, path: str) -> None:
+        with pytest.raises(ExceptionGroup) as refused:
+            async with front(path=path):
+                pytest.fail("served")
+        assert refused.group_contains(BindRefused, match="FMSG_MCP_PATH")
 
 
 class TestBudgets:

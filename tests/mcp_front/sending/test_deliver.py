@@ -13,7 +13,7 @@ from fmsg.errors import FmsgError, HostUnreachable
 from fmsg.http import Deadlines, HostHttp
 from fmsg.tokens import KeyTokens
 from fmsg.webapi import WebApi
-from ledger.port import LedgerUnavailable
+from ledger.port import DeferredTask, LedgerUnavailable
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
 from ledger.values import caller_key
@@ -204,7 +204,7 @@ async def test_a_call_cancelled_during_the_send_ends_with_a_whole_message(desk: 
 
 
 async def test_a_store_that_is_away_does_not_hold_up_a_message(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def away(task: Chore) -> None:
+    async def away(task: DeferredTask) -> None:
         raise LedgerUnavailable
 
     monkeypatch.setattr(desk.store.deferred, "add", away)

@@ -72,7 +72,7 @@ def test_everything_is_shown() -> None:
         (view_of(feed=None), "FEED           no report"),
         (
             view_of(feed=FeedReport(state="asking", daemon="d1", since_s=1.0, error="no", needs_credential=True)),
-            "asking for 17 min on d1, in want of a token",
+            "asking for 17 min on d1, needs a new token",
         ),
         (
             view_of(feed=FeedReport(state="asking", daemon="d1", since_s=1.0, error="no", needs_credential=True)),

@@ -7,7 +7,7 @@ import redis
 
 from ledger.embedded import EmbeddedRedis, free_port
 from ledger.operators import Process
-from ledger.port import ActiveFeed, FeedReport, LedgerUnavailable, Member
+from ledger.port import ActiveFeed, DeferredTask, FeedReport, LedgerUnavailable, Member
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from ledger.values import CallerKey
@@ -86,6 +86,26 @@ async def test_a_picture_shows_what_is_in_redis(redis_store: RedisStore, redis_u
     assert [process.facts for process in shown.of_role("front")] == [{"waits_held": 3.0}]
     assert (shown.callers.active, shown.callers.live) == (1, 1)
     assert (shown.queue, shown.deferred) == (Queue(), 1)
+
+
+async def test_a_store_that_takes_no_write_is_told(redis_server: EmbeddedRedis, redis_url: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        client.execute_command("ACL", "SETUSER", "reader", "reset", "on", ">word", "~*", "&*", "+@all", "-set")
+    async with RedisStore(f"redis://reader:word@127.0.0.1:{redis_server.port}/0", seal=SEAL) as store:
+        assert "set" in ((await take_picture(store, queue_url=redis_url)).refuses or "")
+
+
+async def test_without_the_seal_key_feeds_are_counted_as_the_daemons_announce_them(
+    redis_store: RedisStore, redis_url: str
+) -> None:
+    await redis_store.activations.activate(
+        key(1), address="@ann@a.test", api_url="https://a.test", token=None, token_expires_at_s=0.0
+    )
+    facts = {"feeds_live": 40.0, "feeds_asking": 2.0, "sockets": 40.0}
+    await redis_store.processes.announce(Process(id="d", role="up", name="box", version="1", since_s=1.0, facts=facts))
+    async with RedisStore(redis_url, seal=SealKeys.parse(SealKeys.generate())) as stranger:
+        found = (await take_picture(stranger, queue_url=redis_url, sealed=True)).callers
+    assert found == Callers(active=1, looked_at=42, live=40, states={"asking": 2}, needs_credential=2, errors=())
 
 
 async def test_redis_that_is_away_gives_no_picture() -> None:
