@@ -2,21 +2,24 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed-$(shell cksum requirements-dev.lock pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
+STAMP := $(VENV)/.installed-$(shell cksum requirements-dev.lock pyproject.toml tests/fmsg_mcpd/neighbours.lock examples/requirements.lock 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check format lock clean bench chaos fleet dashboard waits model conformance
+.PHONY: help setup demo test lint types check format lock clean bench chaos fleet dashboard waits model conformance examples
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(STAMP) ## make the virtual environment
 
-$(STAMP): requirements-dev.lock pyproject.toml
+$(STAMP): requirements-dev.lock pyproject.toml tests/fmsg_mcpd/neighbours.lock examples/requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("fmsg-mcpd needs Python 3.11 or later, this is " + sys.version.split()[0] + "; say PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r tests/fmsg_mcpd/neighbours.lock -d $(VENV)/neighbours
+	$(PYTHON) -m venv $(VENV)/examples
+	$(VENV)/examples/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r examples/requirements.lock
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
@@ -44,6 +47,9 @@ fleet: setup ## restarts, kills and failovers under 2,000 callers behind a real 
 dashboard: setup ## draw docs/dashboard.svg: the dashboard of a fleet under load and faults (haproxy or nginx, prometheus)
 	$(BIN)/python -m tests.fleet.dashboard $(ARGS)
 
+examples: setup ## the programs of examples/, with a model that always gives the same answer
+	$(BIN)/python -m pytest tests/examples $(ARGS)
+
 lint: setup ## ruff, both halves
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -63,6 +69,7 @@ format: setup ## format and fix what can be fixed
 lock: setup ## resolve the development dependencies anew
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group dev --extra embedded --extra tracing pyproject.toml build-requirements.in -o requirements-dev.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header examples/requirements.in -o examples/requirements.lock
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

@@ -10,6 +10,8 @@
 # that see the same members and the same callers agree without a word. While nobody is above capacity (the rule, with
 # a hundred callers or more to a daemon) it is plain rendezvous hashing.
 #
+# Callers are ranked by their slot, the last digits of their key. So a million callers cost 65,536 rankings.
+#
 # Daemons that see slightly different callers for a moment may disagree. Leases keep that harmless: nobody closes a
 # socket before another is open, and nobody opens one without the lease.
 
@@ -26,6 +28,9 @@ HEADROOM = 1.15
 """A daemon carries at most this many times its share (rounded down, but never below the share rounded up). Less moves
 more callers when one joins or leaves; more lets one daemon fill up while others have room."""
 
+SLOT_DIGITS = 4
+"""Digits of a caller key that make its slot: 16 callers to a slot at a million, and no two at a thousand."""
+
 _MASK = 2**64 - 1
 
 
@@ -37,30 +42,36 @@ def capacity(callers: int, members: int) -> int:
 
 def score(member: str, caller: CallerKey) -> int:
     """How much the two are meant for each other; 64 bits, higher is better, the same everywhere."""
-    return _mix(_hash(member), _hash(caller))
+    return _mix(_hash(member), _hash(slot_of(caller)))
+
+
+def slot_of(caller: CallerKey) -> str:
+    """The part of a caller key that it is ranked by."""
+    return caller[-SLOT_DIGITS:]
 
 
 def assign(
     members: Collection[str],
     callers: Iterable[CallerKey],
     *,
-    first: MutableMapping[CallerKey, str] | None = None,
+    first: MutableMapping[str, str] | None = None,
 ) -> dict[CallerKey, str]:
     """The owner of each caller; empty where there are no members.
 
-    ``first`` remembers first choices between calls with the same members: the hashing is most of the cost.
+    ``first`` remembers the first choices of slots between calls with the same members: the hashing is most of the cost.
     """
     hashes = {member: _hash(member) for member in members}
-    callers = frozenset(callers)
     if not hashes:
         return {}
+    choices = {} if first is None else first
     chosen: dict[str, list[CallerKey]] = {member: [] for member in hashes}
+    callers = frozenset(callers)
     for caller in callers:
-        choice = first.get(caller) if first is not None else None
+        slot = caller[-SLOT_DIGITS:]
+        choice = choices.get(slot)
         if choice is None:
-            choice = _rank(hashes, caller)[0] if len(hashes) > 1 else next(iter(hashes))
-            if first is not None:
-                first[caller] = choice
+            hashed = _hash(slot)
+            choice = choices[slot] = max(hashes, key=lambda member: (_mix(hashes[member], hashed), member))
         chosen[choice].append(caller)
     limit = capacity(len(callers), len(hashes))
     if any(len(held) > limit for held in chosen.values()):
@@ -70,10 +81,12 @@ def assign(
 
 def _even_out(hashes: dict[str, int], chosen: dict[str, list[CallerKey]], limit: int) -> dict[CallerKey, str]:
     """Deferred acceptance: the least suited go on to their next choice until nobody is above ``limit``."""
-    held = {
-        member: [(_mix(hashes[member], _hash(caller)), caller) for caller in callers]
-        for member, callers in chosen.items()
-    }
+    slots: dict[CallerKey, int] = {}
+    held: dict[str, list[tuple[int, CallerKey]]] = {}
+    for member, callers in chosen.items():
+        for caller in callers:
+            slots[caller] = _hash(slot_of(caller))
+        held[member] = [(_mix(hashes[member], slots[caller]), caller) for caller in callers]
     refused: list[tuple[CallerKey, int]] = []
     turn: dict[CallerKey, int] = {}
     for best in held.values():
@@ -83,8 +96,8 @@ def _even_out(hashes: dict[str, int], chosen: dict[str, list[CallerKey]], limit:
     while refused:
         caller, choice = refused.pop()
         turn[caller] = choice
-        member = _rank(hashes, caller)[choice]
-        entry = (_mix(hashes[member], _hash(caller)), caller)
+        member = _rank(hashes, slots[caller])[choice]
+        entry = (_mix(hashes[member], slots[caller]), caller)
         if len(held[member]) < limit:
             heapq.heappush(held[member], entry)
         else:
@@ -93,9 +106,8 @@ def _even_out(hashes: dict[str, int], chosen: dict[str, list[CallerKey]], limit:
     return {caller: member for member, best in held.items() for _, caller in best}
 
 
-def _rank(hashes: dict[str, int], caller: CallerKey) -> list[str]:
-    seed = _hash(caller)
-    return sorted(hashes, key=lambda member: (_mix(hashes[member], seed), member), reverse=True)
+def _rank(hashes: dict[str, int], slot: int) -> list[str]:
+    return sorted(hashes, key=lambda member: (_mix(hashes[member], slot), member), reverse=True)
 
 
 def _hash(text: str) -> int:

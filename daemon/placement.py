@@ -9,18 +9,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from daemon.feed.context import FeedContext
 from daemon.feed.machine import PASSING, WITH_SOCKET, State
 from daemon.feed.runner import FeedRunner
-from daemon.heartbeat import Heart
-from daemon.holding import Holding
+from daemon.heartbeat import Heartbeat
 from daemon.ownership import assign
-from daemon.reports import Reporter
-from ledger.port import Activation, FeedReport, Fleet, Lease
+from daemon.reports import HeldFeed, Reporter
+from ledger.port import Activation, FeedReport, Fleet, Lease, LedgerUnavailable
 from ledger.values import CallerKey
 from telemetry.metrics import HANDOVERS, LEASES, LEASES_LOST
 
 log = logging.getLogger(__name__)
 
 IN_A_THREAD = 5000
-"""Callers from which on the plan is made beside the event loop: hashing them takes longer than anybody should wait."""
+"""Callers from which on the plan is made in a thread, since hashing them holds the event loop."""
 
 TOGETHER = 64
 """Activations and reports read at the same time."""
@@ -30,7 +29,7 @@ AUDITED_AT_ONCE = 2000
 rounds: a lease that others took is known from the heartbeat, this is for what nobody thought of."""
 
 
-class Placing:
+class Placement:
     """The callers of this daemon.
 
     A caller that is ours by plan is *wanted* until we hold its lease; *contested* while another daemon that lives holds
@@ -42,8 +41,8 @@ class Placing:
         self,
         ctx: FeedContext,
         fleet: Fleet,
-        heart: Heart,
-        holdings: dict[CallerKey, Holding],
+        heartbeat: Heartbeat,
+        held: dict[CallerKey, HeldFeed],
         reporter: Reporter,
         *,
         now: Callable[[], float],
@@ -54,11 +53,11 @@ class Placing:
         """How long it took to make the last plan."""
         self._ctx = ctx
         self._fleet = fleet
-        self._heart = heart
-        self._holdings = holdings
+        self._heartbeat = heartbeat
+        self._held = held
         self._reporter = reporter
         self._now = now
-        self._first: dict[CallerKey, str] = {}
+        self._first: dict[str, str] = {}
         self._first_of: frozenset[str] = frozenset()
         self._contested: dict[CallerKey, tuple[str, float]] = {}
         self._leaving: set[CallerKey] = set()
@@ -72,52 +71,53 @@ class Placing:
         return bool(self._contested or self._leaving)
 
     @property
-    def on_their_way(self) -> int:
-        """How many callers are ours by plan and have no socket here yet."""
-        connecting = sum(1 for holding in self._holdings.values() if holding.owned and holding.runner.state in PASSING)
-        return len(self._contested) + connecting
+    def without_feed(self) -> int:
+        """How many callers of ours have no socket, here or elsewhere, because their feeds are on their way."""
+        alive = {member.id for member in self._heartbeat.members}
+        orphaned = sum(1 for holder, _ in self._contested.values() if holder not in alive)
+        return orphaned + sum(
+            1 for feed in self._held.values() if feed.owned and not feed.pulled and feed.runner.state in PASSING
+        )
 
     async def plan(self, *, draining: bool) -> None:
         """Compare who owns whom with what we hold, and take what is free. Raises `LedgerUnavailable`."""
         self._draining = draining
-        members = self._heart.present(self._heart.members) - {self._heart.id}
+        members = self._heartbeat.present(self._heartbeat.members) - {self._heartbeat.id}
         if not draining:
-            members |= {self._heart.id}
-        if members != self._first_of or len(self._first) > 2 * len(self.known) + IN_A_THREAD:
+            members |= {self._heartbeat.id}
+        if members != self._first_of:
             self._first, self._first_of = {}, members
-        callers = self.known | self._holdings.keys() if draining else set(self.known)
+        callers = self.known | self._held.keys() if draining else set(self.known)
         began_s = self._now()
         if len(callers) > IN_A_THREAD:
             owners = await asyncio.to_thread(assign, members, callers, first=self._first)
         else:
             owners = assign(members, callers, first=self._first)
         self.planning_s = self._now() - began_s
-        mine = {caller for caller, owner in owners.items() if owner == self._heart.id}
+        mine = {caller for caller, owner in owners.items() if owner == self._heartbeat.id}
         self._leaving = {
-            caller
-            for caller, holding in self._holdings.items()
-            if (caller in owners and caller not in mine) or not holding.owned
+            caller for caller, feed in self._held.items() if (caller in owners and caller not in mine) or not feed.owned
         }
         self._contested = {caller: held for caller, held in self._contested.items() if caller in mine}
-        mine -= self._holdings.keys() | self._contested.keys() | self._foreign
+        mine -= self._held.keys() | self._contested.keys() | self._foreign
         await self._take(mine)
 
     async def audit(self) -> None:
         """Look at the leases of all we hold. Raises `LedgerUnavailable`."""
-        await self._audit(list(self._holdings))
+        await self._audit(list(self._held))
 
     async def audit_some(self) -> None:
         """Look at some leases, at others the next time. Raises `LedgerUnavailable`."""
-        self._unaudited = self._unaudited or list(self._holdings)
-        await self._audit([caller for caller in self._unaudited[:AUDITED_AT_ONCE] if caller in self._holdings])
+        self._unaudited = self._unaudited or list(self._held)
+        await self._audit([caller for caller in self._unaudited[:AUDITED_AT_ONCE] if caller in self._held])
         del self._unaudited[:AUDITED_AT_ONCE]
 
     async def _audit(self, callers: list[CallerKey]) -> None:
-        leases = await self._fleet.take(callers, self._heart.id, over={})
+        leases = await self._fleet.take(callers, self._heartbeat.id, over={})
         for caller, lease in leases.items():
-            holding = self._holdings.get(caller)
-            if holding is not None:
-                self._look_at(holding, lease)
+            feed = self._held.get(caller)
+            if feed is not None:
+                self._look_at(feed, lease)
 
     async def move(self) -> None:
         """One round of taking over what is contested and letting go what is leaving. Raises `LedgerUnavailable`."""
@@ -128,25 +128,25 @@ class Placing:
 
     async def give_up(self, callers: Iterable[CallerKey]) -> None:
         """Close feeds and release their leases. Raises `LedgerUnavailable`; the feeds are closed then all the same."""
-        ours = [caller for caller in callers if caller in self._holdings]
-        owned = [caller for caller in ours if self._holdings[caller].owned]
+        ours = [caller for caller in callers if caller in self._held]
+        owned = [caller for caller in ours if self._held[caller].owned]
         await asyncio.gather(*(self._drop(caller) for caller in ours))
         if owned:
-            await self._fleet.release(owned, self._heart.id)
+            await self._fleet.release(owned, self._heartbeat.id)
 
     def without_socket(self) -> list[CallerKey]:
         """The callers of ours that no socket would be lost of."""
-        return [caller for caller, holding in self._holdings.items() if holding.runner.state not in WITH_SOCKET]
+        return [caller for caller, feed in self._held.items() if feed.runner.state not in WITH_SOCKET]
 
     async def _take(self, wanted: Collection[CallerKey]) -> None:
         if not wanted:
             return
-        leases = await self._fleet.take(list(wanted), self._heart.id, over={})
+        leases = await self._fleet.take(list(wanted), self._heartbeat.id, over={})
         now_s = self._now()
         for caller, lease in leases.items():
-            if lease.daemon != self._heart.id:
+            if lease.daemon != self._heartbeat.id:
                 self._contested.setdefault(caller, (lease.daemon, now_s))
-        await self._begin([lease for lease in leases.values() if lease.daemon == self._heart.id], pulled=False)
+        await self._begin([lease for lease in leases.values() if lease.daemon == self._heartbeat.id], pulled=False)
 
     async def _begin(self, leases: Collection[Lease], *, pulled: bool) -> None:
         activations = await self._activations([lease.caller for lease in leases])
@@ -155,7 +155,7 @@ class Placing:
         now_s = self._ctx.clock()
         for lease in leases:
             self._contested.pop(lease.caller, None)
-            held = self._holdings.get(lease.caller)
+            held = self._held.get(lease.caller)
             if held is not None:
                 # Planned and moved at the same moment, it was taken twice; a feed put in the place of another would
                 # leave that one's socket open for ever.
@@ -166,34 +166,41 @@ class Placing:
                 orphans.append(lease.caller)
                 continue
             runner = FeedRunner(self._ctx, lease.caller, activation.address)
-            self._holdings[lease.caller] = Holding(
+            self._held[lease.caller] = HeldFeed(
                 runner,
                 epoch=lease.epoch,
                 asked_at_s=activation.asked_at_s,
                 quiet_until_s=now_s + settings.pull_report_s if pulled else 0.0,
+                pulled=pulled,
             )
             LEASES.inc()
-            self._ctx.feeds = len(self._holdings)
+            self._ctx.feeds = len(self._held)
             runner.start(gap=not pulled)
             if pulled:
                 HANDOVERS.labels("in").inc()
                 asyncio.get_running_loop().call_later(settings.pull_report_s, self._reporter.changed, lease.caller)
         if orphans:
             self.known.difference_update(orphans)
-            await self._fleet.release(orphans, self._heart.id)
+            await self._fleet.release(orphans, self._heartbeat.id)
 
     async def _pull(self) -> None:
-        """Take contested callers over, no more than we can connect soon: until then they are better off there."""
-        alive = {member.id: member for member in self._heart.members}
+        """Take contested callers over, no more than we can connect soon: until then they are better off there.
+
+        Those of a daemon that drains come first. Evening out between healthy ones can wait until nobody drains.
+        """
+        alive = {member.id: member for member in self._heartbeat.members}
+        drains = any(member.draining for member in alive.values())
         now_s = self._now()
-        room = self._ctx.connect_rate.ready(now_s, within_s=self._ctx.settings.handover_round_s)
+        room = self._ctx.connects.room(self._ctx.settings.handover_round_s)
         free: list[CallerKey] = []
         over: dict[CallerKey, str] = {}
         for caller, (holder, since_s) in self._contested.items():
             member = alive.get(holder)
             if member is None:
                 free.append(caller)
-            elif len(over) < room and (member.draining or now_s - since_s >= self._ctx.settings.pull_settle_s):
+            elif len(over) < room and (
+                member.draining if drains else now_s - since_s >= self._ctx.settings.pull_settle_s
+            ):
                 over[caller] = holder
         for caller in free:
             del self._contested[caller]
@@ -205,30 +212,29 @@ class Placing:
                 # We could not open a socket; theirs is open.
                 self._contested[caller] = (over.pop(caller), now_s)
         if over:
-            leases = await self._fleet.take(list(over), self._heart.id, over=over)
-            self._contested.update(
-                {caller: (lease.daemon, now_s) for caller, lease in leases.items() if lease.daemon != self._heart.id}
-            )
-            await self._begin([lease for lease in leases.values() if lease.daemon == self._heart.id], pulled=True)
+            leases = (await self._fleet.take(list(over), self._heartbeat.id, over=over)).values()
+            theirs = [lease for lease in leases if lease.daemon != self._heartbeat.id]
+            self._contested.update({lease.caller: (lease.daemon, now_s) for lease in theirs})
+            await self._begin([lease for lease in leases if lease.daemon == self._heartbeat.id], pulled=True)
 
     async def _let_go(self) -> None:
         """Close the feeds whose new owners listen."""
-        leaving = [caller for caller in self._leaving if caller in self._holdings]
-        leases = await self._fleet.take(leaving, self._heart.id, over={})
+        leaving = [caller for caller in self._leaving if caller in self._held]
+        leases = await self._fleet.take(leaving, self._heartbeat.id, over={})
         gone: dict[CallerKey, str] = {}
         for caller, lease in leases.items():
-            holding = self._holdings.get(caller)
-            if holding is None:
+            feed = self._held.get(caller)
+            if feed is None:
                 continue
-            if lease.daemon == self._heart.id:
-                holding.epoch, holding.owned = lease.epoch, True
+            if lease.daemon == self._heartbeat.id:
+                feed.epoch, feed.owned = lease.epoch, True
             else:
-                holding.owned = False
+                feed.owned = False
                 gone[caller] = lease.daemon
         for chunk in _chunks(list(gone)):
             reports = await asyncio.gather(*(self._ctx.activations.feed(caller) for caller in chunk))
             for caller, report in zip(chunk, reports, strict=True):
-                if report is not None and report.daemon == self._heart.id:
+                if report is not None and report.daemon == self._heartbeat.id:
                     await self._take_back(caller)
                 if report is None or report.daemon != gone[caller]:
                     continue
@@ -240,33 +246,33 @@ class Placing:
 
     async def _take_back(self, caller: CallerKey) -> None:
         """What we said of a caller reached the store after its new owner's word: let that one speak again."""
-        holding = self._holdings.get(caller)
-        if holding is None:
+        feed = self._held.get(caller)
+        if feed is None:
             return
-        idle = FeedReport(state=State.IDLE.value, daemon=self._heart.id, since_s=self._ctx.clock())
+        idle = FeedReport(state=State.IDLE.value, daemon=self._heartbeat.id, since_s=self._ctx.clock())
         await self._ctx.activations.report(caller, idle)
         # Rings, since no feed is live as far as the store knows.
         await self._ctx.activations.activate(
             caller,
-            address=holding.runner.address,
+            address=feed.runner.address,
             api_url=self._ctx.http.api_url,
             token=None,
             token_expires_at_s=0.0,
         )
 
-    def _look_at(self, holding: Holding, lease: Lease) -> None:
-        if lease.daemon != self._heart.id:
-            if holding.owned and lease.caller not in self._leaving:
+    def _look_at(self, feed: HeldFeed, lease: Lease) -> None:
+        if lease.daemon != self._heartbeat.id:
+            if feed.owned and lease.caller not in self._leaving:
                 LEASES_LOST.inc()
-            holding.owned = False
+            feed.owned = False
             self._leaving.add(lease.caller)
             return
-        holding.owned = True
-        if lease.epoch != holding.epoch:
+        feed.owned = True
+        if lease.epoch != feed.epoch:
             # It went through other hands, or the store was emptied: what was reported may be gone, and the ledger too.
-            holding.epoch = lease.epoch
+            feed.epoch = lease.epoch
             self._reporter.changed(lease.caller)
-            holding.runner.reconcile_within(self._ctx.pace.soon_s(feeds=self._ctx.feeds))
+            feed.runner.reconcile_within(self._ctx.soon_s())
 
     def _is_of_our_host(self, activation: Activation) -> bool:
         if activation.api_url.rstrip("/") == self._ctx.http.api_url:
@@ -280,18 +286,25 @@ class Placing:
         return False
 
     async def _drop(self, caller: CallerKey) -> None:
-        holding = self._holdings.pop(caller, None)
-        if holding is not None:
+        feed = self._held.pop(caller, None)
+        if feed is not None:
             LEASES.dec()
-            self._ctx.feeds = len(self._holdings)
-            await holding.runner.close()
+            self._ctx.feeds = len(self._held)
+            await feed.runner.close()
 
     async def _activations(self, callers: list[CallerKey]) -> Mapping[CallerKey, Activation]:
+        """The activations there are. One that cannot be read is none, and no trouble of the other callers."""
         found: dict[CallerKey, Activation] = {}
         for chunk in _chunks(callers):
-            for activation in await asyncio.gather(*(self._ctx.activations.get(caller) for caller in chunk)):
-                if activation is not None:
-                    found[activation.caller] = activation
+            got = await asyncio.gather(*map(self._ctx.activations.get, chunk), return_exceptions=True)
+            for caller, activation in zip(chunk, got, strict=True):
+                if isinstance(activation, LedgerUnavailable):
+                    raise activation
+                if isinstance(activation, Exception):
+                    extra = {"action": "activation_unreadable", "caller": caller}
+                    log.warning("an activation cannot be read: %s", type(activation).__name__, extra=extra)
+                elif isinstance(activation, Activation):
+                    found[caller] = activation
         return found
 
 

@@ -8,8 +8,8 @@ import random
 from collections.abc import Callable, Mapping
 
 from daemon.feed.machine import PASSING, State
-from daemon.heartbeat import Heart
-from daemon.holding import Holding
+from daemon.feed.runner import FeedRunner
+from daemon.heartbeat import Heartbeat
 from ledger.port import Activations, LedgerError
 from ledger.values import CallerKey
 
@@ -26,14 +26,46 @@ AGAIN_S = 1.0
 """A store that fails over needs seconds; every feed has the same to say to it when it is back."""
 
 
+class HeldFeed:
+    """The feed of a caller and what the daemon remembers of it. Times are POSIX seconds."""
+
+    __slots__ = ("asked_at_s", "epoch", "missing_since_s", "owned", "pulled", "quiet_until_s", "runner", "said_live")
+
+    def __init__(
+        self,
+        runner: FeedRunner,
+        *,
+        epoch: int,
+        asked_at_s: float,
+        quiet_until_s: float = 0.0,
+        pulled: bool = False,
+    ) -> None:
+        self.runner = runner
+        """Its feed."""
+        self.epoch = epoch
+        """Of the lease, when we looked last: another one means that it changed hands or the store was emptied."""
+        self.owned = True
+        """Whether the lease was ours then. The reports of a caller are its owner's business."""
+        self.asked_at_s = asked_at_s
+        """When somebody asked for the caller, as far as we know."""
+        self.missing_since_s: float | None = None
+        """Since when its activation is gone."""
+        self.quiet_until_s = quiet_until_s
+        """Until then only good news is reported: the daemon it came from still listens."""
+        self.pulled = pulled
+        """Whether another daemon had a socket for the caller when we took it."""
+        self.said_live = False
+        """Whether the last report said ``live``, or may have, as far as we know what the store holds."""
+
+
 class Reporter:
     """Writes the reports of feeds that changed."""
 
     def __init__(
         self,
         activations: Activations,
-        holdings: Mapping[CallerKey, Holding],
-        heart: Heart,
+        held: Mapping[CallerKey, HeldFeed],
+        heartbeat: Heartbeat,
         *,
         clock: Callable[[], float],
         rng: random.Random,
@@ -41,8 +73,8 @@ class Reporter:
     ) -> None:
         """``clock`` gives POSIX seconds; ``again_s`` is the pause, on average, after the store took no report."""
         self._activations = activations
-        self._holdings = holdings
-        self._heart = heart
+        self._held = held
+        self._heartbeat = heartbeat
         self._clock = clock
         self._rng = rng
         self._again_s = again_s
@@ -60,10 +92,10 @@ class Reporter:
 
         Those that are not live come first: an old ``live`` of theirs is what readers would rely on.
         """
-        for holding in self._holdings.values():
-            holding.said_live = True  # for all we know
+        for feed in self._held.values():
+            feed.said_live = True  # for all we know
         self._repeats = dict.fromkeys(
-            sorted(self._holdings, key=lambda caller: self._holdings[caller].runner.state is State.LIVE)
+            sorted(self._held, key=lambda caller: self._held[caller].runner.state is State.LIVE)
         )
         if self._repeats:
             self._some.set()
@@ -72,7 +104,7 @@ class Reporter:
         """Write until cancelled."""
         while True:
             await self._some.wait()
-            await self._heart.sure()
+            await self._heartbeat.sure()
             repeats = not self._changed
             batch = self._next()
             written = await asyncio.gather(*(self._write(caller) for caller in batch))
@@ -91,12 +123,12 @@ class Reporter:
         return batch
 
     async def _write(self, caller: CallerKey) -> bool:
-        holding = self._holdings.get(caller)
-        if holding is None or not holding.owned:
+        feed = self._held.get(caller)
+        if feed is None or not feed.owned:
             return True
-        report = holding.runner.report(self._heart.id)
+        report = feed.runner.report(self._heartbeat.id)
         if not report.live and (
-            self._clock() < holding.quiet_until_s or (holding.runner.state in PASSING and not holding.said_live)
+            self._clock() < feed.quiet_until_s or (feed.runner.state in PASSING and not feed.said_live)
         ):
             return True
         try:
@@ -109,5 +141,5 @@ class Reporter:
             log.exception("a feed could not be reported", extra={"action": "report_failed", "caller": caller})
             self.changed(caller)
             return False
-        holding.said_live = report.live
+        feed.said_live = report.live
         return True

@@ -80,9 +80,6 @@ class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
     reconnect_pages: int = 2
     """List pages compared at least after a time without a socket: a draft sent late may lie below what is known."""
 
-    seed_limit: int = 64
-    """Messages that a new ledger begins with at most: the store's `LedgerLimits.seed_limit`."""
-
     pending_limit: int = 128
     """Frames kept per caller that are not yet in the ledger. More are dropped, and the list is compared again."""
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
-import unicodedata
+import re
 from collections.abc import Mapping
 
 import aiohttp
 import msgspec
 
-from fmsg.errors import FmsgError, HostMisbehaved, refusal
-from fmsg.redact import scrub
+from fmsg.decode import UNREADABLE
+from fmsg.errors import AnswerTooLong, FmsgError, HostMisbehaved, refusal
+from fmsg.redact import scrub_beginning
 
-MAX_JSON_BYTES = 64 * 1024 * 1024
-"""The largest answer is a thread: 32 MiB of text (FMSG-003), twice that with JSON's escapes. Anything longer is an
-attack or a fault and would only fill the memory of a process that serves others too."""
+SMALL_BYTES = 64 * 1024
+"""The longest answer that is an id, a time and the like."""
 
 MAX_REASON_BYTES = 2048
 """How much of a host's (or a proxy's) text goes into an error (FMSG-003 as met: "a bounded preview")."""
@@ -43,36 +43,49 @@ class _ErrorBody(msgspec.Struct, frozen=True):
     code: str | int | None = None
 
 
+_NOT_SHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
 _decode_error = msgspec.json.Decoder(_ErrorBody).decode
 
 
 async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
-    """At most ``limit`` bytes of the body, and whether there was more. Whoever opened the answer closes it."""
-    chunks: list[bytes] = []
-    size = 0
+    """At most ``limit`` bytes of the body, and whether there was more. The caller closes the answer."""
+    data = bytearray()  # Not a list of chunks: a host that sends single bytes would make each of them an object.
     async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > limit:
-            return b"".join(chunks)[:limit], True
-    return b"".join(chunks), False
+        data += chunk
+        if len(data) > limit:
+            return bytes(data[:limit]), True
+    return bytes(data), False
 
 
-async def read_answer(response: aiohttp.ClientResponse) -> Answer:
-    """The whole of an answer with a 2xx status; closes it. Raises `HostMisbehaved` for a flood."""
+async def read_answer(response: aiohttp.ClientResponse, *, max_bytes: int = SMALL_BYTES) -> Answer:
+    """The whole of an answer with a 2xx status; closes it. Raises `AnswerTooLong`, where it can before reading."""
+    more = (response.content_length or 0) > max_bytes
     try:
-        data, more = await read_up_to(response, MAX_JSON_BYTES)
+        data, more = (b"", True) if more else await read_up_to(response, max_bytes)
     finally:
         response.close()
     if more:
-        raise HostMisbehaved(f"the host's answer is longer than {MAX_JSON_BYTES} bytes; it was dropped.")
+        raise AnswerTooLong(f"the host's answer is longer than {max_bytes} bytes, the most for this request.")
     return Answer(status=response.status, data=data, host_time_s=host_time_s(response.headers))
 
 
 async def check(response: aiohttp.ClientResponse) -> None:
-    """Raise the refusal where the status is not 2xx, `HostMisbehaved` where it is a redirect."""
+    """Raise the refusal where the status is not 2xx, `HostMisbehaved` where it is a redirect or compressed."""
     if not 200 <= response.status < 300:
         raise await failure(response)
+    if _encoded(response):
+        encoding = response.headers["Content-Encoding"]
+        response.close()
+        raise HostMisbehaved(
+            f"the host sent an answer in the encoding {_shown(encoding, 40)}, which was not asked for. "
+            "Check for a proxy in between that compresses."
+        )
+
+
+def _encoded(response: aiohttp.ClientResponse) -> bool:
+    """Whether the body would have to be decompressed first: a small answer could become a gigabyte."""
+    return response.headers.get("Content-Encoding", "identity").strip().lower() != "identity"
 
 
 async def failure(response: aiohttp.ClientResponse) -> FmsgError:
@@ -80,14 +93,14 @@ async def failure(response: aiohttp.ClientResponse) -> FmsgError:
     status = response.status
     try:
         async with asyncio.timeout(ERROR_WITHIN_S):
-            data, _ = await read_up_to(response, MAX_ERROR_BYTES)
+            data = b"" if _encoded(response) else (await read_up_to(response, MAX_ERROR_BYTES))[0]
     except (aiohttp.ClientError, TimeoutError):
         data = b""
     finally:
         response.close()
     if status < 400:
         return HostMisbehaved(_unexpected(status, response.headers))
-    reason, code = reason_of(data, fallback=response.reason or "no reason given")
+    reason, code = reason_of(data, fallback=_shown(response.reason or "", 200) or "no reason given")
     return refusal(
         status, reason, code=code, retry_after_s=retry_after_s(response.headers), worded=_read_error(data) is not None
     )
@@ -98,7 +111,7 @@ def _unexpected(status: int, headers: Mapping[str, str]) -> str:
     if location is None:
         return f"the host answered with status {status}, which the Web API does not use."
     return (
-        f"the host answered with a redirect ({status}) to {_bounded(scrub(location), 200)}. Redirects are not followed "
+        f"the host answered with a redirect ({status}) to {_shown(location, 200)}. Redirects are not followed "
         "with a credential: set the API URL to the final address."
     )
 
@@ -112,27 +125,27 @@ def reason_of(data: bytes, *, fallback: str) -> tuple[str, str | None]:
     if body is None:
         reason, code = data[: 4 * MAX_REASON_BYTES].decode("utf-8", "replace"), None
     else:
-        reason, code = body.error, None if body.code is None else _bounded(scrub(str(body.code)), 100)
-    shown = _bounded(scrub(_printable(reason)).strip(), MAX_REASON_BYTES)
-    return shown or fallback, code
+        reason, code = (
+            body.error,
+            None if body.code is None else _shown(str(body.code), 100),
+        )
+    return _shown(reason, MAX_REASON_BYTES) or fallback, code
 
 
 def _read_error(data: bytes) -> _ErrorBody | None:
     """The Web API's form of an error, None where it is not that."""
     try:
         return _decode_error(data)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
 
 
-def _printable(text: str) -> str:
-    """Without control characters, which would drive the terminal of whoever reads the log."""
-    return "".join(" " if unicodedata.category(char) == "Cc" and char not in "\n\t" else char for char in text)
-
-
-def _bounded(text: str, limit_bytes: int) -> str:
-    data = text.encode("utf-8", "replace")
-    return text if len(data) <= limit_bytes else data[: limit_bytes - 3].decode("utf-8", "ignore") + "…"
+def _shown(text: str, limit_bytes: int) -> str:
+    """The beginning of a host's text without credentials, without control characters, which would drive a terminal
+    that shows the log, and without half characters."""
+    shown = scrub_beginning(_NOT_SHOWN.sub(" ", text[: 2 * MAX_ERROR_BYTES]), limit_bytes).strip()
+    data = shown.encode()
+    return shown if len(data) <= limit_bytes >= len(text) else data[: limit_bytes - 3].decode("utf-8", "ignore") + "…"
 
 
 def host_time_s(headers: Mapping[str, str]) -> float | None:

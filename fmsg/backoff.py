@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+
+MAX_DOUBLINGS = 30
+"""A bound on the arithmetic. Every cap in use is reached long before."""
 
 
-def full_jitter(rng: random.Random, *, base_s: float, cap_s: float) -> Iterator[float]:
-    """Delays without end: uniform between 0 and a bound that doubles from ``base_s`` up to ``cap_s``.
+def backoff_s(failures: int, rng: random.Random, *, base_s: float, cap_s: float, least: float = 0.0) -> float:
+    """The delay after so many failures in a row: uniform between a share ``least`` of a bound and the bound.
 
-    Full jitter spreads many clients that failed at the same moment better than any fixed or half-random delay.
+    The bound is ``base_s`` after the first failure and doubles with each one up to ``cap_s``. Full jitter (``least`` 0)
+    spreads many clients that failed at the same moment best; 0.5 is for one that must not try again at once.
     """
-    bound_s = base_s
-    while True:
-        yield rng.uniform(0.0, bound_s)
-        bound_s = min(cap_s, bound_s * 2)
+    bound_s = min(cap_s, base_s * 2.0 ** min(max(failures - 1, 0), MAX_DOUBLINGS))
+    return bound_s * rng.uniform(least, 1.0)

@@ -8,11 +8,14 @@ FmsgError
 │   ├── Forbidden               403: about the identity or the participant, never retried
 │   ├── NotFound                404
 │   ├── Conflict                409
-│   ├── Throttled               429, with ``retry_after_s`` where the host gave one
-│   ├── HostFailed              5xx: the host is in trouble; may be retried
+│   ├── Throttled         *     429, with ``retry_after_s`` where the host gave one
+│   ├── HostFailed        *     5xx: the host is in trouble
 │   └── (HostRefused itself)    400 and all others: the request is not one the host takes
-├── HostUnreachable             no answer: connect, TLS, deadline or a cut connection
-└── HostMisbehaved              an answer that cannot be understood
+├── HostUnreachable       *     no answer: connect, TLS, deadline or a cut connection
+└── HostMisbehaved        *     an answer that cannot be understood
+    └── AnswerTooLong     *     one that is longer than any answer to this request
+
+*: also `Transient`, so that one ``except`` catches whatever a later try may be spared.
 """
 
 from __future__ import annotations
@@ -20,6 +23,13 @@ from __future__ import annotations
 
 class FmsgError(Exception):
     """Base of all errors of this package."""
+
+    retry_after_s: float | None = None
+    """The delay that the host asked for, in seconds, where it did."""
+
+
+class Transient(FmsgError):
+    """The host is in trouble or asks for patience. The same request may succeed later."""
 
 
 class BadInput(FmsgError, ValueError):
@@ -71,11 +81,11 @@ class Conflict(HostRefused):
     """409: the message's state does not allow it."""
 
 
-class Throttled(HostRefused):
+class Throttled(HostRefused, Transient):
     """429: the host asks for patience."""
 
 
-class HostFailed(HostRefused):
+class HostFailed(HostRefused, Transient):
     """5xx: the host is in trouble."""
 
 
@@ -83,7 +93,7 @@ CHECK_THE_HOST = " Check that the host is up, or try again later."
 """The end of a `HostUnreachable` text, for operators; who has advice of its own leaves it out."""
 
 
-class HostUnreachable(FmsgError):
+class HostUnreachable(Transient):
     """No answer from the host.
 
     ``sent`` says whether the request may have reached the host: when it may have, its outcome is unknown.
@@ -94,8 +104,12 @@ class HostUnreachable(FmsgError):
         self.sent = sent
 
 
-class HostMisbehaved(FmsgError):
+class HostMisbehaved(Transient):
     """The host's answer cannot be understood."""
+
+
+class AnswerTooLong(HostMisbehaved):
+    """The host's answer is longer than any answer to this request may be. It was not read further."""
 
 
 def refusal(

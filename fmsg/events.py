@@ -12,7 +12,7 @@ from typing import Self
 import aiohttp
 import msgspec
 
-from fmsg.decode import note_fault, read_message
+from fmsg.decode import UNREADABLE, note_fault, read_message
 from fmsg.errors import HostMisbehaved
 from fmsg.message import Message
 from fmsg.redact import scrub
@@ -113,7 +113,7 @@ def read_event(data: str | bytes) -> Event | None:
         if frame.type not in TYPES:
             return None
         message = read_message(frame.data)
-    except (msgspec.DecodeError, HostMisbehaved) as error:
+    except (*UNREADABLE, HostMisbehaved) as error:
         note_fault("skipped an event", str(error))
         return None
     return Event(frame.type, message) if message.id else None

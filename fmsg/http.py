@@ -1,4 +1,4 @@
-"""One HTTP client for a process and one configured host: deadlines everywhere, no redirects, cookies or proxies."""
+"""One HTTP client for a process and one configured host: deadlines everywhere, no redirects, cookies or compression."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from fmsg.answers import Answer, check, failure, read_answer
+from fmsg.answers import SMALL_BYTES, Answer, check, failure, read_answer
 from fmsg.errors import CHECK_THE_HOST, FmsgError, HostMisbehaved, HostRefused, HostUnreachable, Unauthorized
-from fmsg.redact import scrub
-from fmsg.transfer import Download, Form
+from fmsg.redact import scrub_beginning
+from fmsg.transfer import Download, Form, media_type
 from fmsg.urls import base_url
 
 T = TypeVar("T")
@@ -128,6 +128,7 @@ class HostHttp:
             timeout=aiohttp.ClientTimeout(total=None, connect=self.deadlines.connect_s),
             headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
             middlewares=middlewares,
+            auto_decompress=False,
         )
 
     async def call(
@@ -139,8 +140,11 @@ class HostHttp:
         bearer: str,
         content: bytes | None = None,
         within_s: float | None = None,
+        max_bytes: int = SMALL_BYTES,
     ) -> Answer:
-        """One request, with a JSON body or none, and its whole answer, within the deadline for answers or ``within_s``.
+        """One request, with a JSON body or none, and its whole answer of at most ``max_bytes``.
+
+        It takes no longer than the deadline for answers, or ``within_s``.
 
         ``route`` names the request to the observer; ``path`` is percent-encoded and begins with ``/``. Raises what
         `fmsg.errors` lists.
@@ -150,7 +154,8 @@ class HostHttp:
         data = None if content is None else io.BytesIO(content)
 
         async def exchange(watch: _Watch) -> Answer:
-            return await read_answer(await self._open(watch, method, path, bearer=bearer, data=data, headers=headers))
+            response = await self._open(watch, method, path, bearer=bearer, data=data, headers=headers)
+            return await read_answer(response, max_bytes=max_bytes)
 
         async with self._watched(route) as watch:
             return await self._guarded(exchange(watch), within_s or self.deadlines.answer_s)
@@ -163,7 +168,7 @@ class HostHttp:
             try:
                 yield Download(
                     size=response.content_length,
-                    content_type=response.headers.get("Content-Type", "application/octet-stream"),
+                    content_type=media_type(response.headers.get("Content-Type")),
                     chunks=self._chunks(response),
                 )
             finally:
@@ -313,7 +318,7 @@ class HostHttp:
                 return self._unreachable(f"the connection was cut ({type(error).__name__})", sent=True)
 
     def _unreachable(self, reason: str, *, sent: bool) -> HostUnreachable:
-        return HostUnreachable(f"{self.api_url}: {scrub(reason)}.{CHECK_THE_HOST}", sent=sent)
+        return HostUnreachable(f"{self.api_url}: {scrub_beginning(reason, 500)}.{CHECK_THE_HOST}", sent=sent)
 
 
 def _active(session: aiohttp.ClientSession | None) -> aiohttp.ClientSession:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -9,23 +10,35 @@ import msgspec
 
 from fmsg.address import fold
 
-Address = str
-PosixSeconds = float
+Address = Annotated[str, msgspec.Meta(max_length=1024)]
+"""Four times what the protocol allows. As with the other bounds, a message beyond it is left out as unreadable."""
+MediaType = Annotated[str, msgspec.Meta(max_length=1024)]
+Topic = Annotated[str, msgspec.Meta(max_length=4096)]
+FileName = Annotated[str, msgspec.Meta(max_length=4096)]
+Emoji = Annotated[str, msgspec.Meta(max_length=256)]
+ShortText = Annotated[str, msgspec.Meta(max_length=64 * 1024)]
+"""Hosts put 768 bytes there, or as many as their operator wants."""
+Timestamp = Annotated[str, msgspec.Meta(max_length=64)]
+PosixSeconds = Annotated[float, msgspec.Meta(ge=-62_135_400_000.0, le=253_402_100_000.0)]
+"""Within the calendar of years 1 to 9999 by more than two days, so that no offset leads out of it."""
 MessageId = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+SizeBytes = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+_DIGEST = re.compile(r"[0-9A-Fa-f]{64}")
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the delivery to one recipient; see `fmsg.delivery` for its meaning."""
 
     addr: Address
-    time_delivered: str | None = None
+    time_delivered: Timestamp | None = None
     response_code: int | None = None
 
 
 class AddToBatch(msgspec.Struct, frozen=True, kw_only=True):
     """One act of adding recipients to a message."""
 
-    batch_id: int | None = None
+    batch_id: MessageId | None = None
     add_to_from: Address | None = None
     to: tuple[Address, ...] | None = ()
     to_delivery: tuple[Delivery, ...] | None = ()
@@ -36,17 +49,17 @@ class AddToBatch(msgspec.Struct, frozen=True, kw_only=True):
 class AttachmentInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Name and size of an attachment; ``position``, ``type`` and ``download`` only in thread answers."""
 
-    filename: str
-    size: int = 0
+    filename: FileName
+    size: SizeBytes = 0
     position: int | None = None
-    type: str | None = None
+    type: MediaType | None = None
     download: str | None = None
 
 
 class ReactionCount(msgspec.Struct, frozen=True, kw_only=True):
     """An emoji and who reacts with it now."""
 
-    emoji: str
+    emoji: Emoji
     from_: tuple[Address, ...] | None = msgspec.field(name="from", default=())
 
 
@@ -67,14 +80,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     to_delivery: tuple[Delivery, ...] | None = ()
     add_to: tuple[AddToBatch, ...] | None = ()
     time: PosixSeconds | None = None
-    topic: str | None = ""
-    type: str = ""
-    size: int = 0
-    short_text: str | None = None
+    topic: Topic | None = ""
+    type: MediaType = ""
+    size: SizeBytes = 0
+    short_text: ShortText | None = None
     read: bool | None = None
     time_read: PosixSeconds | None = None
     attachments: tuple[AttachmentInfo, ...] | None = ()
-    reaction: str | None = None
+    reaction: Emoji | None = None
     reactions: tuple[ReactionCount, ...] | None = ()
     sha256: str | None = None
 
@@ -89,8 +102,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         return self.reaction is not None
 
     def whole_text(self) -> str | None:
-        """The body where ``short_text`` is all of it, else None: then it takes a request for ``/data``."""
-        if self.short_text is not None and len(self.short_text.encode()) >= self.size:
+        """The body where ``short_text`` is all of it, else None: then it takes a request for ``/data``.
+
+        With ``deflate`` the size may be the compressed one, which says nothing of the text.
+        """
+        if self.short_text is not None and not self.deflate and len(self.short_text.encode()) >= self.size:
             return self.short_text
         return None
 
@@ -109,8 +125,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 class ThreadBody(msgspec.Struct, frozen=True, kw_only=True):
     """A body in a thread answer: ``text`` for text-like types small enough, else only where to fetch it."""
 
-    type: str = ""
-    size: int = 0
+    type: MediaType = ""
+    size: SizeBytes = 0
     text: str | None = None
     download: str | None = None
     cacheable: bool = False
@@ -126,9 +142,9 @@ class ThreadMessage(msgspec.Struct, frozen=True, kw_only=True):
     to: tuple[Address, ...] | None = ()
     add_to: tuple[AddToBatch, ...] | None = ()
     time: PosixSeconds | None = None
-    topic: str | None = ""
-    type: str = ""
-    size: int = 0
+    topic: Topic | None = ""
+    type: MediaType = ""
+    size: SizeBytes = 0
     no_reply: bool = False
     important: bool = False
     terminal: bool = False
@@ -185,7 +201,7 @@ class Added(msgspec.Struct, frozen=True, kw_only=True):
 
     id: MessageId
     added: int
-    batch_id: int | None = None
+    batch_id: MessageId | None = None
     sha256: str | None = None
 
 
@@ -195,6 +211,11 @@ class Reacted(msgspec.Struct, frozen=True, kw_only=True):
     id: MessageId | None = None
     time: PosixSeconds | None = None
     sha256: str | None = None
+
+
+def digest(text: str | None) -> str | None:
+    """A SHA-256 as the host gives it, None where that is anything but 64 hexadecimal digits."""
+    return text if text is not None and _DIGEST.fullmatch(text) else None
 
 
 def participants(

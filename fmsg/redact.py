@@ -1,109 +1,199 @@
 """Credentials out of text: what is sent, and what is said in errors and logs (FMSG-007, Secret redaction).
 
-A credential is found by a literal that it begins with (its marker), then read to its end. Every marker is looked for
-with `str.find`, and what follows it is read by a pattern that cannot fail after reading far, so that time grows with
-the length of the text and not with its square, whatever the text.
+One regular expression finds all kinds of credentials in one pass (`fmsg.credentials`). Its time grows with the length
+of the text, whatever the text. A long text is searched in pieces: each search may read beyond the end of its piece as
+far as a decision needs, and the next one begins where the last credential ended, so that a border hides none.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
+from functools import cache
+from typing import NamedTuple
 
-import msgspec
-
-from fmsg.credentials import PREFIXED, Prefixed
-
-_JWT_SEGMENT = re.compile(r"[A-Za-z0-9_-]++")
-_JWT_MIN_SEGMENT = 10
-"""The shortest header, ``{"alg":""}``, is 14 characters; shorter things after ``eyJ`` are not a token."""
-
-_FMSG_KEY = re.compile(
-    r"fmsgk(?:\\?_|%5[Ff]|\\u005[Ff]|&#95;|&#[Xx]5[Ff];)"
-    r"(?:[A-Za-z0-9+/=_.~-]++|%[0-9A-Fa-f]{2}|\\[+/=_.~-]|\\u00[0-9A-Fa-f]{2}|&#[Xx]?[0-9A-Fa-f]{1,6};)++"
+from fmsg.credentials import (
+    KINDS,
+    MARKERS,
+    MAX_DECISION_CHARS,
+    MAX_UNIT_CHARS,
+    PRIVATE_KEY,
+    TELEGRAM,
+    Kind,
+    alternation,
 )
-"""The whole of a key in any spelling a host, a proxy or a model may give it back in: plain (standard base64 with
-``+ / =``), percent-encoded, JSON-escaped, HTML-escaped or with Markdown's backslashes. Stopping at ``+`` would leave
-half a secret."""
+from fmsg.pieces import at_once, in_pieces
 
-_UNSEEN = "\u00ad\u034f\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"
-"""Characters without any width: a credential with one of them in it looks whole and is copied whole."""
-_UNSEEN_ONE = re.compile(f"[{_UNSEEN}]")
+PIECE_CHARS = 128 * 1024
+"""One search reads a piece and at most `MAX_DECISION_CHARS` more: some 5 ms, and 15 ms where the text is hostile."""
 
-_PEM_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+PIECE_CREDENTIALS = 2048
+"""So many credentials end a step, too: each takes some microseconds of work in Python."""
+
+SHORT_CHARS = 64 * 1024
+"""Up to this length a text may be redacted on the event loop at once."""
+
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_MATERIAL = re.compile(r"(?:(?:\s|\\[nr]){0,8}[A-Za-z0-9+/=]{16,}+)++")
 """Lines of base64, also where a line break is written as the two characters ``\\n``."""
 _PEM_REACH = 64 * 1024
 """The end of a block is looked for this far: the largest keys in use are under 16 KiB."""
 
-_TELEGRAM = re.compile(r":AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])")
-_DIGITS = frozenset("0123456789")
+_BOT_ID = re.compile(r"(?<![0-9])[0-9]{8,10}\Z")
+
+_UNSEEN = "\u00ad\u034f\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"
+"""Characters without any width: a credential with one of them in it looks whole and is copied whole."""
+_UNSEEN_ONE = re.compile(f"[{_UNSEEN}]")
+
+_OVERLAP = max(map(len, MARKERS))
+"""A credential may begin with the last characters of another. The search goes on this much before the end of one."""
 
 
-_MARKERS = ("fmsgk", "eyJ", "-----BEGIN ", ":AA", *dict.fromkeys(kind.marker for kind in PREFIXED))
-"""Every literal that a credential has in it."""
-
-_HINGES = ("_", "-")
-"""Characters that most markers have and little text has: found quickly, and then what stands before one is read."""
-
-_HINGED = tuple(
-    (hinge, tuple({marker[: marker.index(hinge) + 1] for marker in _MARKERS if marker.find(hinge) > 0}))
-    for hinge in _HINGES
-)
-"""For each hinge the beginnings, up to and with it, of the markers that have it."""
-
-_UNHINGED = tuple(marker for marker in _MARKERS if max(marker.find(hinge) for hinge in _HINGES) <= 0)
-"""The other markers."""
-
-_DENSE = 16
-"""Text with more than one hinge in so many characters is asked for each marker: reading at every hinge takes longer."""
-
-
-class _Span(msgspec.Struct, frozen=True):
+class _Span(NamedTuple):
     start: int
     end: int
     label: str
 
 
+_any_credential = re.compile(
+    alternation(
+        (kind.marker, f"(?P<k{n}>{kind.rest}{f'(?:{kind.tail})*+' if kind.tail else ''})")
+        for n, kind in enumerate(KINDS)
+    )
+)
+_find = _any_credential.search
+_any_marker = re.compile(alternation((marker, "") for marker in MARKERS)).search
+
+
+_by_number = {number: KINDS[int(name.removeprefix("k"))] for name, number in _any_credential.groupindex.items()}
+
+
+@cache
+def _tail(kind: Kind) -> re.Pattern[str]:
+    """Matches at every place, as it also matches nothing."""
+    return re.compile(f"(?:{kind.tail})*+")
+
+
 def redact(text: str) -> tuple[str, int]:
-    """The text with every credential replaced by ``[redacted …]``, and how many were replaced."""
-    if not suspicious(text):
-        return text, 0
-    found = [*_found(text), *_found_unseen(text)]
-    spans = _merged(sorted(found, key=lambda span: (span.start, -span.end)))
-    if not spans:
-        return text, 0
-    parts: list[str] = []
-    position = 0
-    for span in spans:
-        parts += (text[position : span.start], f"[redacted {span.label}]")
-        position = span.end
-    parts.append(text[position:])
-    return "".join(parts), len(spans)
+    """The text with every credential replaced by ``[redacted …]``, and how many were replaced.
+
+    For texts of up to `SHORT_CHARS`; where a text may be longer, an event loop is held by it: `redact_long`.
+    """
+    return at_once(_redacting(text))
+
+
+async def redact_long(text: str) -> tuple[str, int]:
+    """As `redact`, for text of any length: the event loop serves others in between."""
+    return redact(text) if len(text) <= SHORT_CHARS else await in_pieces(_redacting(text))
+
+
+def scrub(text: str) -> str:
+    """The text without credentials, for short texts as `redact`."""
+    return redact(text)[0]
+
+
+async def scrub_long(text: str) -> str:
+    """The text without credentials, whatever its length."""
+    return (await redact_long(text))[0]
 
 
 def suspicious(text: str) -> bool:
     """Whether anything in the text looks like the marker of a credential. If not, there is none in any part of it.
 
-    Nearly all text is not, and this is 20 times as fast as looking for the credentials themselves. It can be asked of
-    many strings at once by asking it of the JSON that holds them: no marker is changed by being written as JSON.
+    It can be asked of many strings at once by asking it of the JSON that holds them: no marker is changed by being
+    written as JSON. For short texts as `redact`.
     """
-    for marker in _UNHINGED:
-        if marker in text:
-            return True
-    for hinge, beginnings in _HINGED:
-        if text.count(hinge) * _DENSE > len(text):
-            if any(beginning in text for beginning in beginnings):
-                return True
+    return _any_marker(text) is not None or (_has_unseen(text) and _any_marker(_UNSEEN_ONE.sub("", text)) is not None)
+
+
+def scrub_beginning(text: str, limit: int) -> str:
+    """The first ``limit`` characters, without credentials. The time does not depend on the length of the text.
+
+    A credential that begins in these characters goes whole, also where it ends behind them. What stands for it can make
+    the result a little longer than ``limit``.
+    """
+    if len(text) <= limit:
+        return scrub(text)
+    parts: list[str] = []
+    position = 0
+    for span in _merged(text[: limit + MAX_DECISION_CHARS]):
+        if span is None:
             continue
-        position = text.find(hinge)
-        while position >= 0:
-            if text.endswith(beginnings, 0, position + 1):
-                return True
-            position = text.find(hinge, position + 1)
-    return _has_unseen(text) and suspicious(_UNSEEN_ONE.sub("", text))
+        if span.start >= limit:
+            break
+        parts += (text[position : span.start], f"[redacted {span.label}]")
+        position = span.end
+    parts.append(text[position:limit])
+    return "".join(parts)
+
+
+def quoted(text: str, limit: int = 80) -> str:
+    """A value somebody gave us as an error shows it: in quotes, without credentials, cut to ``limit`` characters."""
+    shown = scrub_beginning(text, limit)
+    return repr(shown if len(text) <= limit >= len(shown) else shown[: limit - 3] + "...")
+
+
+def _redacting(text: str, piece_chars: int = PIECE_CHARS) -> Generator[None, None, tuple[str, int]]:
+    """`redact` in steps."""
+    parts: list[str] = []
+    done: list[str] = []
+    position = count = 0
+    for span in _merged(text, piece_chars):
+        if span is None:
+            done.append("".join(parts))  # Of very many credentials the pieces of text between them are not kept.
+            parts.clear()
+            yield
+        else:
+            count += 1
+            parts += (text[position : span.start], f"[redacted {span.label}]")
+            position = span.end
+    if not count:
+        return text, 0
+    return "".join((*done, *parts, text[position:])), count
+
+
+def _merged(text: str, piece_chars: int = PIECE_CHARS) -> Iterator[_Span | None]:
+    """The credentials in order, overlapping ones as one under the name of the first; None after each step."""
+    found = _found(text, piece_chars)
+    if _has_unseen(text):
+        found = _in_order(found, _found_unseen(text, piece_chars))
+    last: _Span | None = None
+    for span in found:
+        if span is None:
+            yield None
+        elif last is None:
+            last = span
+        elif span.start < last.end:
+            last = _Span(last.start, max(last.end, span.end), last.label)
+        else:
+            yield last
+            last = span
+    if last is not None:
+        yield last
+
+
+def _in_order(one: Iterator[_Span | None], other: Iterator[_Span | None]) -> Iterator[_Span | None]:
+    """Two such series as one, by where a credential begins; of two that begin together the longer is first."""
+    sources, heads = [one, other], [next(one, _END), next(other, _END)]
+    while heads != [_END, _END]:
+        for n, head in enumerate(heads):
+            if head is None:
+                yield None
+                heads[n] = next(sources[n], _END)
+                break
+        else:
+            n = min((0, 1), key=lambda n: _place(heads[n]))
+            yield heads[n]
+            heads[n] = next(sources[n], _END)
+
+
+_END = _Span(-1, -1, "")
+"""Stands for the end of a series."""
+
+
+def _place(span: _Span | None) -> tuple[bool, int, int]:
+    return (True, 0, 0) if span is None or span is _END else (False, span.start, -span.end)
 
 
 def _has_unseen(text: str) -> bool:
@@ -114,132 +204,74 @@ def _has_unseen(text: str) -> bool:
     return False
 
 
-def scrub(text: str) -> str:
-    """The text without credentials."""
-    return redact(text)[0]
-
-
-def quoted(text: str, limit: int = 80) -> str:
-    """A value somebody gave us as an error shows it: in quotes, without credentials, cut to ``limit`` characters."""
-    shown = scrub(text)
-    return repr(shown if len(shown) <= limit else shown[: limit - 3] + "...")
-
-
-def _merged(spans: list[_Span]) -> list[_Span]:
-    """Overlapping spans as one, under the name of the first."""
-    merged: list[_Span] = []
-    for span in spans:
-        if merged and span.start < merged[-1].end:
-            last = merged.pop()
-            merged.append(_Span(last.start, max(last.end, span.end), last.label))
-        else:
-            merged.append(span)
-    return merged
-
-
-def _found_unseen(text: str) -> Iterator[_Span]:
+def _found_unseen(text: str, piece_chars: int) -> Iterator[_Span | None]:
     """What is found once the characters without width are left out, where it stands in the text with them."""
-    if not _has_unseen(text):
-        return
-    # The n-th of them, counted from 0, stood before the character that is now at its place less n.
-    left_out = [match.start() - n for n, match in enumerate(_UNSEEN_ONE.finditer(text))]
-    for span in _found(_UNSEEN_ONE.sub("", text)):
-        last = span.end - 1
-        start, end = span.start + bisect_right(left_out, span.start), last + bisect_right(left_out, last) + 1
-        yield _Span(start, end, span.label)
+    parts, starts, length = [], [], 0
+    for start in range(0, len(text), piece_chars):
+        starts.append(length)
+        parts.append(_UNSEEN_ONE.sub("", text[start : start + piece_chars]))
+        length += len(parts[-1])
+        yield None
+    piece, left_out = -1, list[int]()
+
+    def original(position: int) -> int:
+        nonlocal piece, left_out
+        at = bisect_right(starts, position) - 1
+        if at != piece:
+            piece = at
+            matches = _UNSEEN_ONE.finditer(text, at * piece_chars, (at + 1) * piece_chars)
+            # The n-th of them, counted from 0, stood before the character that is now at its place less n.
+            left_out = [match.start() - at * piece_chars - n for n, match in enumerate(matches)]
+        within = position - starts[at]
+        return at * piece_chars + within + bisect_right(left_out, within)
+
+    for span in _found("".join(parts), piece_chars):
+        yield span and _Span(original(span.start), original(span.end - 1) + 1, span.label)
 
 
-def _found(text: str) -> Iterator[_Span]:
-    yield from _fmsg_keys(text)
-    yield from _private_keys(text)
-    yield from _jwts(text)
-    yield from _telegram_tokens(text)
-    for kind in PREFIXED:
-        yield from _prefixed(text, kind)
+def _found(text: str, piece_chars: int) -> Iterator[_Span | None]:
+    """The credentials in order of their beginnings; None after each piece of the text, and of a very long one."""
+    position = count = 0
+    for limit in range(piece_chars, len(text) + piece_chars, piece_chars):
+        border = min(limit + MAX_DECISION_CHARS, len(text))
+        while (match := _find(text, position, border)) and match.start() < limit:
+            number = match.lastindex or 0
+            kind = _by_number[number]
+            start, end = match.span()
+            if kind.grouped and match.start(number + 1) >= 0:
+                start, end = match.span(number + 1)
+            elif kind is PRIVATE_KEY:
+                end = _pem_end(text, end) or start
+            elif kind is TELEGRAM:
+                start = _bot_id_start(text, start) or end
+            if start == end:  # It is none, only the beginning of one.
+                position = match.end()
+                continue
+            reach = border
+            while kind.tail and reach - MAX_UNIT_CHARS < end and reach < len(text):
+                yield None
+                reach = min(reach + piece_chars, len(text))
+                further = _tail(kind).match(text, end, reach)
+                end = further.end() if further else end
+            yield _Span(start, end, kind.label)
+            position = max(match.start() + 1, end - _OVERLAP)
+            count += 1
+            if not count % PIECE_CREDENTIALS:
+                yield None
+        position = max(position, limit)
+        yield None
 
 
-def _occurrences(text: str, marker: str, read: Callable[[int], tuple[int, _Span | None]]) -> Iterator[_Span]:
-    """The spans that ``read`` finds at the occurrences of a marker; it returns also where to look on."""
-    position = text.find(marker)
-    while position >= 0:
-        after, span = read(position)
-        if span is not None:
-            yield span
-        position = text.find(marker, max(after, position + 1))
+def _pem_end(text: str, position: int) -> int | None:
+    """Where the block ends whose first line ends here; without a last line, where its base64 ends."""
+    reach = position + _PEM_REACH
+    further = text.find("-----BEGIN", position, reach)
+    end = _PEM_END.search(text, position, reach if further < 0 else further)
+    end = end or _PEM_MATERIAL.match(text, position, reach)
+    return None if end is None else end.end()
 
 
-def _fmsg_keys(text: str) -> Iterator[_Span]:
-    def read(position: int) -> tuple[int, _Span | None]:
-        match = _FMSG_KEY.match(text, position)
-        return (match.end(), _Span(position, match.end(), "fmsg key")) if match else (position, None)
-
-    return _occurrences(text, "fmsgk", read)
-
-
-def _prefixed(text: str, kind: Prefixed) -> Iterator[_Span]:
-    def read(position: int) -> tuple[int, _Span | None]:
-        match = kind.pattern.match(text, position)
-        if match is None:
-            return position, None
-        start = match.start("secret") if "secret" in kind.pattern.groupindex else position
-        return match.end(), _Span(start, match.end(), kind.label)
-
-    return _occurrences(text, kind.marker, read)
-
-
-def _telegram_tokens(text: str) -> Iterator[_Span]:
-    """``<bot id>:AA…``: the only kind whose marker stands in its middle."""
-
-    def read(position: int) -> tuple[int, _Span | None]:
-        match = _TELEGRAM.match(text, position)
-        start = position
-        while match and start > 0 and position - start < 11 and text[start - 1] in _DIGITS:
-            start -= 1
-        if match is None or not 8 <= position - start <= 10:
-            return position, None
-        return match.end(), _Span(start, match.end(), "Telegram token")
-
-    return _occurrences(text, ":AA", read)
-
-
-def _jwts(text: str) -> Iterator[_Span]:
-    """``header.payload.signature``, or the five parts of an encrypted token. A header is JSON: it begins ``eyJ``."""
-
-    def read(position: int) -> tuple[int, _Span | None]:
-        ends = [_segment_end(text, position)]
-        while len(ends) < 5 and text.startswith(".", ends[-1]):
-            ends.append(_segment_end(text, ends[-1] + 1))
-        end = _jwt_end(text, position, ends)
-        return (ends[0], None) if end is None else (end, _Span(position, end, "JWT"))
-
-    return _occurrences(text, "eyJ", read)
-
-
-def _jwt_end(text: str, start: int, ends: list[int]) -> int | None:
-    if ends[0] - start < _JWT_MIN_SEGMENT or len(ends) < 2:
-        return None
-    if text.startswith("eyJ", ends[0] + 1) and ends[1] - ends[0] > _JWT_MIN_SEGMENT:
-        return ends[min(2, len(ends) - 1)]
-    encrypted = len(ends) == 5 and ends[3] - ends[2] > _JWT_MIN_SEGMENT and ends[4] - ends[3] > _JWT_MIN_SEGMENT
-    return ends[4] if encrypted else None
-
-
-def _segment_end(text: str, position: int) -> int:
-    match = _JWT_SEGMENT.match(text, position)
-    return match.end() if match else position
-
-
-def _private_keys(text: str) -> Iterator[_Span]:
-    def read(position: int) -> tuple[int, _Span | None]:
-        begin = _PEM_BEGIN.match(text, position)
-        if begin is None:
-            return position, None
-        limit = text.find("-----BEGIN", begin.end(), begin.end() + _PEM_REACH)
-        end = _PEM_END.search(text, begin.end(), limit if limit >= 0 else begin.end() + _PEM_REACH)
-        if end is None:
-            end = _PEM_MATERIAL.match(text, begin.end())
-        if end is None:
-            return begin.end(), None
-        return end.end(), _Span(position, end.end(), "private key")
-
-    return _occurrences(text, "-----BEGIN ", read)
+def _bot_id_start(text: str, position: int) -> int | None:
+    """Where the 8 to 10 digits begin that end here."""
+    digits = _BOT_ID.search(text, max(0, position - 11), position)
+    return digits and digits.start()

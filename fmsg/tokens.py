@@ -53,6 +53,10 @@ MAX_SKEW_S = 60.0
 """Up to this difference between the host's clock and ours ``exp`` is taken as it is; beyond, life counts from now."""
 
 
+MAX_LIFE_S = 366 * 86400.0
+"""No token is taken to last longer than a year, whatever number a host gives."""
+
+
 class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
     """A bearer token, the address it acts as (lower case) and when it expires (POSIX seconds)."""
 
@@ -277,7 +281,6 @@ def _payload(jwt: str) -> bytes:
 def _expiry_s(claims: _Claims, expires_in_s: float | None, asked_at_s: float) -> float:
     """``exp``; where the clocks differ too much for it to mean anything here, the token's length of life from now."""
     lives = [life for life in (expires_in_s, None if claims.iat is None else claims.exp - claims.iat) if life]
-    if not lives:
-        return claims.exp
-    from_now_s = asked_at_s + min(lives)
-    return claims.exp if abs(claims.exp - from_now_s) <= MAX_SKEW_S else from_now_s
+    from_now_s = asked_at_s + min(lives) if lives else claims.exp
+    expires_at_s = claims.exp if abs(claims.exp - from_now_s) <= MAX_SKEW_S else from_now_s
+    return min(max(expires_at_s, asked_at_s), asked_at_s + MAX_LIFE_S)

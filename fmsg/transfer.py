@@ -44,6 +44,11 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     chunks: AsyncIterator[bytes]
 
 
+def media_type(header: str | None) -> str:
+    """A ``Content-Type`` that a host gave, ``application/octet-stream`` where it is none."""
+    return header if header is not None and _MEDIA_TYPE.fullmatch(header) else "application/octet-stream"
+
+
 def check_filename(filename: str, *, name: str = "filename") -> str:
     """The file name, if it can be sent to a host and fetched again. Raises `BadInput` naming the argument."""
     fault = _filename_fault(filename)

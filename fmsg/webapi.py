@@ -8,14 +8,15 @@ from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from fmsg.address import same_address
-from fmsg.answers import Answer
-from fmsg.decode import JsonReader, read_message, read_page
-from fmsg.errors import BadInput, NotFound, Unauthorized
+from fmsg.answers import SMALL_BYTES, Answer
+from fmsg.decode import MAX_ITEM_BYTES, JsonReader, read_message, read_page, read_thread
+from fmsg.errors import AnswerTooLong, BadInput, HostRefused, NotFound, Unauthorized
 from fmsg.events import HEARTBEAT_S, MAX_FRAME_BYTES, EventSocket
 from fmsg.http import HostHttp
-from fmsg.message import Added, AttachmentInfo, Draft, Message, Page, Reacted, ReadMark, Sent, Thread
+from fmsg.message import Added, AttachmentInfo, Draft, Message, Page, Reacted, ReadMark, Sent, Thread, digest
 from fmsg.tokens import TokenSource
 from fmsg.transfer import Body, Download, check_filename, file_form
 
@@ -25,6 +26,13 @@ T = TypeVar("T")
 
 MAX_PAGE = 100
 """The largest page there is. Hosts clamp a larger limit silently, which then looks like the end of the list."""
+
+MAX_PAGE_BYTES = 8 * 1024 * 1024
+"""A hundred messages with 255 recipients each and all their deliveries are shorter."""
+
+MAX_THREAD_BYTES = 32 * 1024 * 1024
+"""Hosts refuse threads with more text than this (FMSG-003, Routes). Finding the messages in it is one call into C of
+some 20 ms, and 100 ms where a host fills it with brackets."""
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """What `WebApi.body` keeps in memory at most, several times what hosts accept as a message."""
@@ -40,7 +48,6 @@ _read_mark = JsonReader(ReadMark, "read mark")
 _read_added = JsonReader(Added, "answer to added recipients")
 _read_reacted = JsonReader(Reacted, "answer to a reaction")
 _read_attached = JsonReader(AttachmentInfo, "answer to an attachment")
-_read_thread = JsonReader(Thread, "thread")
 
 
 class WebApi:
@@ -71,7 +78,7 @@ class WebApi:
 
     async def message(self, message_id: int) -> Message:
         """One message, its id filled in. A draft of somebody else is `NotFound`, whatever the host shows of it."""
-        answer = await self._call("message", "GET", f"/fmsg/{message_id}")
+        answer = await self._call("message", "GET", f"/fmsg/{message_id}", max_bytes=MAX_ITEM_BYTES)
         message = read_message(answer.data, message_id=message_id)
         if message.is_draft:
             await self._check_own(message.from_)
@@ -80,19 +87,26 @@ class WebApi:
     async def body(self, message_id: int, *, max_bytes: int | None = None) -> Body:
         """The body's bytes; at most ``max_bytes`` of them, and then the rest is not fetched."""
         limit = MAX_BODY_BYTES if max_bytes is None else max_bytes
-        chunks: list[bytes] = []
-        size = 0
+        data = bytearray()
         async with self._download("body", f"/fmsg/{message_id}/data") as download:
             async for chunk in download.chunks:
-                chunks.append(chunk)
-                size += len(chunk)
-                if size > limit:
-                    return Body(data=b"".join(chunks)[:limit], truncated=True)
-        return Body(data=b"".join(chunks), truncated=False)
+                data += chunk
+                if len(data) > limit:
+                    return Body(data=bytes(data[:limit]), truncated=True)
+        return Body(data=bytes(data), truncated=False)
 
     async def thread(self, message_id: int) -> Thread:
-        """The lineage from the root to the message. `NotFound` also where the host is older than this route."""
-        thread = _read_thread((await self._call("thread", "GET", f"/fmsg/{message_id}/thread/messages")).data)
+        """The lineage from the root to the message.
+
+        `NotFound` also where the host is older than this route. A lineage longer than `MAX_THREAD_BYTES` is refused as
+        a host refuses one that is too large for it (413): its messages can be read one by one.
+        """
+        path = f"/fmsg/{message_id}/thread/messages"
+        try:
+            answer = await self._call("thread", "GET", path, max_bytes=MAX_THREAD_BYTES)
+        except AnswerTooLong:
+            raise HostRefused(413, "thread too large", code="thread_too_large") from None
+        thread = await read_thread(answer.data)
         for message in thread.messages or ():
             if message.visible and message.from_ and message.time is None:
                 await self._check_own(message.from_)
@@ -123,12 +137,15 @@ class WebApi:
     async def add_recipients(self, message_id: int, add_to: Sequence[str]) -> Added:
         """Add recipients to a message."""
         content = _json({"add_to": list(add_to)})
-        return _read_added((await self._call("add_to", "POST", f"/fmsg/{message_id}/add-to", content=content)).data)
+        added = _read_added((await self._call("add_to", "POST", f"/fmsg/{message_id}/add-to", content=content)).data)
+        return replace(added, sha256=digest(added.sha256))
 
     async def react(self, message_id: int, emoji: str | None) -> Reacted:
         """React with one emoji; None or "" clears (FMSG-005)."""
         content = _json({"emoji": emoji or None})
-        return _read_reacted((await self._call("react", "POST", f"/fmsg/{message_id}/react", content=content)).data)
+        answer = await self._call("react", "POST", f"/fmsg/{message_id}/react", content=content)
+        reacted = _read_reacted(answer.data)
+        return replace(reacted, sha256=digest(reacted.sha256))
 
     async def attach(
         self, message_id: int, filename: str, data: bytes | AsyncIterable[bytes], *, content_type: str
@@ -174,12 +191,14 @@ class WebApi:
             await socket.close()
 
     async def _page(self, route: str, path: str, limit: int, offset: int) -> Page:
-        answer = await self._call(route, "GET", f"{path}?limit={limit}&offset={offset}")
-        return read_page(answer.data, host_time_s=answer.host_time_s)
+        answer = await self._call(route, "GET", f"{path}?limit={limit}&offset={offset}", max_bytes=MAX_PAGE_BYTES)
+        return await read_page(answer.data, host_time_s=answer.host_time_s)
 
-    async def _call(self, route: str, method: str, path: str, *, content: bytes | None = None) -> Answer:
+    async def _call(
+        self, route: str, method: str, path: str, *, content: bytes | None = None, max_bytes: int = SMALL_BYTES
+    ) -> Answer:
         async def call(bearer: str) -> Answer:
-            return await self._http.call(route, method, path, bearer=bearer, content=content)
+            return await self._http.call(route, method, path, bearer=bearer, content=content, max_bytes=max_bytes)
 
         return await self._with_token(call)
 

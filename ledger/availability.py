@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable
 
 from ledger.memory import Listeners
 from ledger.port import LedgerError
+from telemetry.metrics import STORE_UP
+from telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +37,7 @@ class ProbedAvailability:
         self._listeners: Listeners[str] = Listeners()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._outage = Outage("store", STORE_UP, clock=time.monotonic)
         self.away_since_s: float | None = None
         """When it was found away, in the event loop's time; None while it takes writes."""
 
@@ -47,7 +51,7 @@ class ProbedAvailability:
             return
         loop = asyncio.get_running_loop()
         self.away_since_s = loop.time()
-        log.warning("the store is away", extra={"action": "store_lost"})
+        self._outage.begin("it does not answer, or refuses writes")
         self._task = loop.create_task(self._until_back(), name="store-probe")  # ended by itself, or by `aclose`
 
     async def aclose(self) -> None:
@@ -68,8 +72,6 @@ class ProbedAvailability:
             except Exception:
                 # Whatever it was, waits must not be held for the rest of the process's life.
                 log.exception("the probe of the store failed", extra={"action": "store_probe_failed"})
-        loop = asyncio.get_running_loop()
-        away_s = loop.time() - (self.away_since_s or loop.time())
         self.away_since_s = None
-        log.warning("the store is back", extra={"action": "store_back", "away_s": round(away_s, 1)})
+        self._outage.end()
         await self._listeners.wake_all(within_s=SPREAD_S)

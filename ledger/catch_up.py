@@ -135,6 +135,7 @@ async def catch_up(
     source: Source,
     min_pages: int = 1,
     max_pages: int = 200,
+    image: Image | None = None,
 ) -> CaughtUp:
     """Record what the host lists and the ledger lacks, in order of availability; begin the ledger where there is none.
 
@@ -142,6 +143,8 @@ async def catch_up(
     verified watermark (`LedgerState.verified_id`) is not reached, up to ``max_pages``. A walk that ended by itself
     moves the watermark to where it began. After a connection was down, look deeper: a late-sent draft may lie anywhere.
     Roots that take a request to the host are looked up after the append, so that no reader waits for them.
+
+    What the ledger lost since ``image`` was taken is written back before anything is appended.
 
     Raises `fmsg.errors.FmsgError` and `LedgerUnavailable`; what was appended by then stays, and the watermark where it
     was.
@@ -152,6 +155,12 @@ async def catch_up(
         try:
             state = await ledger.state(caller)
             host_time_s: float | None = None
+            if image is not None:
+                if state is None:
+                    state = await ledger.restore(caller, image)
+                if state.epoch == image.state.epoch:
+                    # Comparing with the ledger as the image knows it tells whether its end is still there.
+                    state = msgspec.structs.replace(state, last=image.state.last)
             if state is None:
                 state, listed, host_time_s = await _begin(api, ledger, caller, address)
                 began = True
@@ -163,6 +172,8 @@ async def catch_up(
             in_turn = await _with_local_roots(ledger, caller, walk.found.values())
             state = await _append(ledger, caller, in_turn, source, walk, new)
         except (NoLedger, StaleEpoch):
+            if image is not None:
+                await ledger.restore(caller, image)
             continue
         return CaughtUp(
             new=await _with_roots(api, ledger, caller, tuple(new.values())),

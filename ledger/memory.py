@@ -33,6 +33,7 @@ from typing import Generic, Self, TypeVar
 import msgspec
 
 from fmsg.reference import MAX_ID
+from ledger.connect_slots import ConnectSlots, reserve_slots
 from ledger.operators import Order, Process, in_order
 from ledger.port import (
     Activation,
@@ -371,7 +372,7 @@ class MemoryLedger:
         """Append what is not there yet."""
         ledger = self._get(caller, since)
         before = ledger.last
-        new = ledger.append(seen, source, self._now_ms(), only_news=since is not None)
+        new = ledger.append(seen, source, self._now_ms(), only_news=since is not None and source != "push")
         ledger.verify(verified_id, self._limits.max_gone)
         ledger.trim(self._limits.max_entries, self._limits.max_gone)
         ledger.touched_s = self._now()
@@ -572,6 +573,10 @@ class MemoryActivations:
             self._drop(caller)
         return tuple(self._active)
 
+    async def count(self) -> int:
+        """How many callers are active."""
+        return len(await self.active())
+
     async def retire(self, caller: CallerKey, *, unless_asked_since_s: float | None = None) -> bool:
         """See `ledger.port.Activations`."""
         found = self._active.get(caller)
@@ -635,6 +640,7 @@ class MemoryFleet:
         self._clock = clock
         self._beats: dict[str, tuple[float, Member]] = {}
         self._leases: dict[CallerKey, Lease] = {}
+        self._free_at_s = float("-inf")
 
     async def beat(self, member: Member) -> None:
         """Renew the heartbeat."""
@@ -674,6 +680,12 @@ class MemoryFleet:
             held = self._leases.get(caller)
             if held is not None and held.daemon == daemon:
                 self._leases[caller] = msgspec.structs.replace(held, daemon="")
+
+    async def reserve_connects(self, count: int, *, per_s: float, within_s: float) -> ConnectSlots:
+        slots, self._free_at_s = reserve_slots(
+            self._free_at_s, self._clock(), count=count, every_s=1.0 / per_s, within_s=within_s
+        )
+        return slots
 
     async def sweep(self) -> int:
         """See `ledger.port.Fleet`."""
@@ -766,11 +778,11 @@ class MemoryProcesses:
     def __init__(self, *, ttl_s: float, clock: Callable[[], float]) -> None:
         self._ttl_s = ttl_s
         self._clock = clock
-        self._known: dict[str, tuple[float, Process]] = {}
+        self._known: dict[str, Process] = {}
 
     async def announce(self, process: Process) -> None:
         """See `ledger.operators.Processes`."""
-        self._known[process.id] = (self._clock() + self._ttl_s, process)
+        self._known[process.id] = msgspec.structs.replace(process, heard_at_s=self._clock())
 
     async def withdraw(self, process_id: str) -> None:
         """See `ledger.operators.Processes`."""
@@ -778,9 +790,9 @@ class MemoryProcesses:
 
     async def present(self) -> Sequence[Process]:
         """See `ledger.operators.Processes`."""
-        now_s = self._clock()
-        self._known = {id_: known for id_, known in self._known.items() if known[0] > now_s}
-        return in_order(process for _, process in self._known.values())
+        since_s = self._clock() - self._ttl_s
+        self._known = {id_: process for id_, process in self._known.items() if process.heard_at_s > since_s}
+        return in_order(self._known.values())
 
 
 class MemoryOrders:

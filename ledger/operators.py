@@ -17,7 +17,8 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     """A process that runs: ``id`` is unique per start, ``name`` says where it runs.
 
     ``metrics`` is the host and port of its metrics, None where it offers none. ``facts`` are a few numbers it says of
-    itself, such as the waits it holds; never anything about a caller.
+    itself, such as the waits it holds; never anything about a caller. ``heard_at_s`` is when it was announced last, in
+    POSIX seconds of the store's clock; the store fills it in.
     """
 
     id: str
@@ -27,10 +28,11 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     since_s: float
     metrics: str | None = None
     facts: Mapping[str, float] = {}
+    heard_at_s: float = 0.0
 
 
 class Processes(Protocol):
-    """Which processes run. One that has said nothing for `LedgerLimits.presence_ttl_s` is not there any more."""
+    """Which processes run, or fell silent without a withdrawal within the last `LedgerLimits.presence_ttl_s`."""
 
     async def announce(self, process: Process) -> None:
         """Say that a process runs, and how it does; again and again. Raises `LedgerUnavailable`."""
@@ -41,7 +43,7 @@ class Processes(Protocol):
         ...
 
     async def present(self) -> Sequence[Process]:
-        """Those that run, ordered by role, name and id. Raises `LedgerUnavailable`."""
+        """All of them, by role, name and id; `Process.heard_at_s` tells which run. Raises `LedgerUnavailable`."""
         ...
 
 

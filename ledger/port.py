@@ -12,6 +12,7 @@ from typing import Protocol, Self
 
 import msgspec
 
+from ledger.connect_slots import ConnectSlots
 from ledger.values import (
     END,
     Appended,
@@ -94,8 +95,9 @@ class Ledger(Protocol):
 
         Appending twice is harmless. Trims to the configured length exactly and moves the baseline past what it trims.
 
-        ``since`` is for what was found by comparing: append only what is still news, and only to the ledger that ended
-        there, however much it has grown. Raises `StaleEpoch` where it began anew or lost that end. ``verified_id``:
+        ``since``: append only to the ledger that ended there, however much it has grown, and of what was found by
+        comparing (not pushed) only what is still news. Raises `StaleEpoch` where it began anew or lost that end.
+        ``verified_id``:
         with this everything up to the message id is recorded, as a comparison with the list found; moves the verified
         watermark, never back.
         """
@@ -239,6 +241,10 @@ class Activations(Protocol):
         """All active callers."""
         ...
 
+    async def count(self) -> int:
+        """How many callers are active."""
+        ...
+
     async def retire(self, caller: CallerKey, *, unless_asked_since_s: float | None = None) -> bool:
         """End the activation (idle or forgotten); the ledger stays. Drops what its feed reported, too.
 
@@ -274,13 +280,18 @@ class Activations(Protocol):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """A live daemon: ``id`` is unique per process start; ``load`` is how many feeds it runs."""
+    """A live daemon: ``id`` is unique per process start; ``load`` is how many feeds it runs.
+
+    ``host_lost_at_s`` is since when the host has not answered it (POSIX seconds), ``host_error`` the reason in words.
+    """
 
     id: str
     name: str
     since_s: float
     load: int = 0
     draining: bool = False
+    host_lost_at_s: float | None = None
+    host_error: str | None = None
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -321,6 +332,10 @@ class Fleet(Protocol):
 
     async def release(self, callers: Sequence[CallerKey], daemon: str) -> None:
         """Give up leases; those of others are untouched."""
+        ...
+
+    async def reserve_connects(self, count: int, *, per_s: float, within_s: float) -> ConnectSlots:
+        """Reserve up to ``count`` moments to open a socket, all within ``within_s``; daemons share ``per_s``."""
         ...
 
     async def sweep(self) -> int:

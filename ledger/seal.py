@@ -13,6 +13,8 @@ from collections.abc import Sequence
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 KEY_BYTES = 32
 """AES-256."""
@@ -45,6 +47,7 @@ class SealKeys:
         for number, key in enumerate(keys, 1):
             if len(key) != KEY_BYTES:
                 raise SealKeyInvalid(f"key {number} has {len(key)} bytes instead of {KEY_BYTES}")
+        self._keys = tuple(keys)
         self._ciphers = tuple(AESGCM(key) for key in keys)
 
     def __repr__(self) -> str:
@@ -57,6 +60,11 @@ class SealKeys:
         if not any(parts):
             raise SealKeyInvalid("it is empty")
         return cls([_decode(part, number) for number, part in enumerate(parts, 1) if part])
+
+    def derived(self, label: str) -> SealKeys:
+        """Keys for one purpose, made from these (HKDF-SHA256): what is sealed for one does not open for another."""
+        info = f"fmsg-mcpd {label}".encode()
+        return SealKeys([HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(key) for key in self._keys])
 
     @staticmethod
     def generate() -> str:

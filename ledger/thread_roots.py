@@ -18,11 +18,11 @@ from fmsg.errors import (
     CredentialMissing,
     FmsgError,
     Forbidden,
-    HostFailed,
     HostRefused,
     HostUnreachable,
     NotFound,
     Throttled,
+    Transient,
     Unauthorized,
 )
 from fmsg.message import Message, Page, Thread
@@ -215,7 +215,7 @@ class _Search:
         """Ask for the whole lineage; whether the host gave it. Raises nothing of the host's refusals but trouble."""
         try:
             thread = await self._api.thread(message_id)
-        except (HostFailed, Throttled, Unauthorized):
+        except (Transient, Unauthorized):
             raise
         except HostRefused:
             return False  # no such route on older hosts; too deep or too large elsewhere: walk

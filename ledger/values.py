@@ -10,10 +10,8 @@ from typing import Literal, NewType
 
 import msgspec
 
-from fmsg.address import fold
-
 CallerKey = NewType("CallerKey", str)
-"""A hash of (API URL, case-folded address): the only form of a caller in Redis keys, metrics and logs."""
+"""A hash of (API URL, the address as the token gives it): the only form of a caller in Redis keys, metrics, logs."""
 
 Source = Literal["snapshot", "push", "backfill", "reconcile", "poll"]
 """How an arrival was found. ``snapshot``: it was there when the ledger began; its place in the order is an estimate."""
@@ -33,8 +31,12 @@ _STREAM_ID = re.compile(r"(\d{1,20})-(\d{1,20})")
 
 
 def caller_key(api_url: str, address: str) -> CallerKey:
-    """The key of a caller at a host: 32 hexadecimal digits."""
-    digest = hashlib.sha256(f"{api_url.rstrip('/')}\0{fold(address)}".encode())
+    """The key of a caller at a host: 32 hexadecimal digits.
+
+    ``address`` is the token's ``sub``. It is lower-cased as hosts do and never folded further: two addresses that a
+    wider folding joins (``ß`` and ``ss``, two forms of sigma, a ligature) are two mailboxes, and share nothing.
+    """
+    digest = hashlib.sha256(f"{api_url.rstrip('/')}\0{address.lower()}".encode())
     return CallerKey(digest.hexdigest()[:32])
 
 
@@ -331,8 +333,8 @@ class LedgerLimits(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_ttl_s: float = 10.0
     """A daemon silent for so long is dead and its callers go to others. Three missed beats at one every 3 s."""
 
-    presence_ttl_s: float = 20.0
-    """A process silent for so long is not shown to operators any more. Four missed words at one every 5 s."""
+    presence_ttl_s: float = 3600.0
+    """How long operators are reminded of a process that fell silent without saying that it ends."""
 
     feed_ttl_s: float = 2 * _DAY_S
     """How long the last word about a feed is kept; as long as the activation it is about."""

@@ -19,13 +19,13 @@ from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
-from fmsg.errors import FmsgError, HostRefused, Throttled, Unauthorized
+from fmsg.errors import FmsgError, HostRefused, Transient, Unauthorized
 from fmsg.http import HostHttp
 from fmsg.tokens import AccessToken, KeyTokens
 from fmsg.webapi import WebApi
 from ledger.seal import SealKeys
 from ledger.values import CallerKey, caller_key
-from mcp_front.per_caller import Turns
+from mcp_front.limits import PerCallerLimiter
 from mcp_front.settings import FrontSettings
 from telemetry import metrics
 
@@ -106,8 +106,8 @@ class Callers:
         self._known: OrderedDict[KeyDigest, _Known] = OrderedDict()
         self._refused: OrderedDict[KeyDigest, _Refusal] = OrderedDict()
         self._exchanges: dict[KeyDigest, asyncio.Task[AccessToken]] = {}
-        self.turns = Turns(settings.requests_per_caller)
-        """Who may send a request to the host now."""
+        self.host_requests = PerCallerLimiter(settings.requests_per_caller)
+        """How many requests to the host each caller may have under way."""
 
     def __repr__(self) -> str:
         return f"Callers({self.http!r}, known={len(self._known)})"
@@ -287,7 +287,7 @@ class Callers:
 
 def _about_the_key(refused: HostRefused) -> bool:
     """Whether a refusal says that this key is no use: 4xx, but not 429 (FMSG-003, Token exchange)."""
-    return 400 <= refused.status < 500 and not isinstance(refused, Throttled)
+    return not isinstance(refused, Transient)
 
 
 class KeyCaller:
@@ -363,10 +363,10 @@ class _CallersApi(WebApi):
         self._digest = digest
 
     async def _with_token(self, request: Callable[[str], Awaitable[T]]) -> T:
-        await self._callers.turns.take(self._key)
+        await self._callers.host_requests.acquire(self._key)
         try:
             answer = await super()._with_token(request)
         finally:
-            self._callers.turns.give_back(self._key)
+            self._callers.host_requests.release(self._key)
         self._callers.note_accepted(self._digest)
         return answer

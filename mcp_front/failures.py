@@ -27,6 +27,7 @@ from fmsg.errors import (
 from fmsg.redact import scrub
 from ledger.port import LedgerError
 from mcp_front.framing import STATEMENT, Report, visible
+from mcp_front.limits import OverBudget
 from mcp_front.waiting.request import SubscriptionAway
 
 Kind = Literal[
@@ -47,7 +48,7 @@ class ToolFailure(Exception):
     """A tool cannot do what was asked. ``text`` names the thing and the reason, ``next_step`` what to do about it."""
 
     def __init__(
-        self, kind: Kind, text: str, *, next_step: str, host_text: str | None = None, **fields: str | int | None
+        self, kind: Kind, text: str, *, next_step: str, host_text: str | None = None, **fields: str | float | None
     ) -> None:
         super().__init__(text)
         self.kind = kind
@@ -89,6 +90,8 @@ def failure_of(error: Exception) -> ToolFailure:
             return error
         case BadInput():
             return ToolFailure("bad_argument", str(error), next_step="")
+        case OverBudget():
+            return ToolFailure("refused_here", str(error), next_step="", retry_after_s=error.retry_after_s)
         case HostRefused():
             return _refused(error)
         case HostUnreachable():

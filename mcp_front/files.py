@@ -46,17 +46,14 @@ class Parent:
             os.unlink(self.name, dir_fd=self.fd)
 
 
-def parent_of(path_text: str, *, within: Path | None, argument: str, variable: str) -> Parent:
+def parent_of(path_text: str, *, within: Path, argument: str, variable: str) -> Parent:
     """The directory of an absolute path, opened part by part. Raises `BadInput` naming the argument.
 
     ``within`` confines the path to a directory (which itself may be reached through links: the operator named it);
     ``variable`` is the setting it comes from.
     """
     path = _plain_path(path_text, argument=argument)
-    if within is None:
-        start, steps = Path(path.anchor), path.parts[1:]
-    else:
-        start, steps = _below(path, within, argument=argument, variable=variable)
+    start, steps = _below(path, within, argument=argument, variable=variable)
     if not steps:
         raise BadInput(f"{argument}: {path} is a directory. Name a file.")
     return Parent(_descend(start, steps[:-1], argument=argument, path=path), steps[-1], path)

@@ -1,4 +1,4 @@
-"""A few requests at a time, as one step: all of their answers, or the first failure as itself."""
+"""Several requests of one step at the same time: all of their answers, or the first failure as itself."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
 
-async def together(
+async def gather_bounded(
     ask: Callable[[_Item], Awaitable[_Answer]], items: Sequence[_Item], *, at_once: int = AT_ONCE
 ) -> list[_Answer]:
-    """``ask`` of each item, the answers in the items' order. The first failure cancels the rest and is raised bare."""
+    """``ask`` of each item; the answers come in the items' order. The first failure cancels the rest and is raised."""
     if len(items) == 1:
         return [await ask(items[0])]
     places = asyncio.Semaphore(at_once)
@@ -33,8 +33,11 @@ async def together(
     return [task.result() for task in tasks]
 
 
-async def beside(work: Awaitable[object], other: Coroutine[Any, Any, _Answer]) -> _Answer:
-    """Both at the same time; the answer of the other one, which is cancelled where the work fails or is cancelled."""
+async def gather_with(work: Awaitable[object], other: Coroutine[Any, Any, _Answer]) -> _Answer:
+    """Run both at the same time and return what ``other`` does.
+
+    ``other`` is cancelled where the work fails or is cancelled.
+    """
     task = asyncio.get_running_loop().create_task(other)  # ended below
     try:
         await work

@@ -14,12 +14,12 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY, ResourceUpdated, event_to_notification
 
-from fmsg.errors import HostFailed, HostMisbehaved, HostUnreachable, Throttled
+from fmsg.errors import Transient
 from ledger.catch_up import catch_up
 from ledger.port import LedgerError
 from ledger.values import Head
 from mcp_front.drain import Drain
-from mcp_front.holding import Holding
+from mcp_front.limits import HeldCalls
 from mcp_front.server import Ctx, Requests
 from mcp_front.tools.context import ToolContext
 from telemetry import metrics
@@ -34,26 +34,23 @@ POLL_LOOK_S = 5.0
 GAP_S = 0.25
 """Between two events: a burst of arrivals is one or two of them."""
 
-PASSING = (HostFailed, HostUnreachable, HostMisbehaved, Throttled)
-"""Trouble at the host that is over sooner or later: the stream stays."""
-
 
 class Inboxes:
     """The handler. One call is one stream; it ends with the client, with the process, or when the key is refused."""
 
-    def __init__(self, requests: Requests, holding: Holding, drain: Drain) -> None:
+    def __init__(self, requests: Requests, held_calls: HeldCalls, drain: Drain) -> None:
         self._requests = requests
-        self._holding = holding
+        self._held_calls = held_calls
         self._drain = drain
 
     async def __call__(
         self, ctx: Ctx, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """Serve one stream. Raises `TooManyWaits`, `MCPError`, or what the host says of the key."""
+        """Serve one stream. Raises `OverBudget`, `MCPError`, or what the host says of the key."""
         if ctx.request_id is None:
             raise MCPError(types.INVALID_REQUEST, "subscriptions/listen needs a request id.")
         context = await self._requests.context(ctx, None)
-        self._holding.take(context.caller.key)
+        self._held_calls.take(context.caller.key)
         metrics.WAITS_HELD.inc()
         try:
             stream = _Stream(ctx, context, _honoured(params.notifications))
@@ -61,7 +58,7 @@ class Inboxes:
             await stream.run(self._drain)
         finally:
             metrics.WAITS_HELD.dec()
-            self._holding.give_back(context.caller.key)
+            self._held_calls.give_back(context.caller.key)
         return types.SubscriptionsListenResult(_meta=stream.meta)
 
 
@@ -113,7 +110,7 @@ class _Stream:
         """Make sure of the key of a stream that tells of nothing of the host's; returns when to do it again."""
         try:
             await self._caller.confirm(within_s=LIVE_LOOK_S * 2)
-        except PASSING:
+        except Transient:
             return POLL_LOOK_S
         return LIVE_LOOK_S
 
@@ -134,7 +131,7 @@ class _Stream:
             if self._seen is not None and now != self._seen:
                 await self._send(event_to_notification(ResourceUpdated(INBOX_URI), self.meta))
             self._seen = now
-        except (LedgerError, *PASSING):
+        except (LedgerError, Transient):
             return (
                 POLL_LOOK_S  # Passing trouble: the stream stays, and what is missed meanwhile shows at the next look.
             )

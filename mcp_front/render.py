@@ -51,9 +51,9 @@ def utc(host_text: str | None) -> str | None:
         return None
     try:
         moment = datetime.fromisoformat(host_text)
-    except ValueError:
+        return _written(moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC))
+    except (ValueError, OverflowError):  # No time, or one whose offset leads out of the calendar.
         return None
-    return _written(moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC))
 
 
 def _written(moment: datetime) -> str:

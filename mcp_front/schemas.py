@@ -1,4 +1,8 @@
-"""JSON Schemas of arguments and results, kept short: a client pays for every byte of ``tools/list``."""
+"""JSON Schemas of results, kept short: a client pays for every byte of ``tools/list``.
+
+No schema has an ``enum``, which clients remember and which a later version could not extend. What may be null is
+written as ``anyOf``: clients that translate schemas for a model may refuse all tools for a list of types.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +13,25 @@ Schema = dict[str, Any]
 ANYTHING: Schema = {"type": "array"}
 """An array whose items the result's own words explain."""
 TEXT: Schema = {"type": "string"}
-TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
 WHOLE: Schema = {"type": "integer"}
-WHOLE_OR_NULL: Schema = {"type": ["integer", "null"]}
 FLAG: Schema = {"type": "boolean"}
-FLAG_OR_NULL: Schema = {"type": ["boolean", "null"]}
-
-REFERENCE_PATTERN = "^[0-9]{1,19}$"
-"""Narrow enough for a client to learn the form from; `fmsg.reference` has the last word."""
 
 
-def closed(required: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
-    """Arguments: an object with these properties and no others. A trailing ``_`` of a name is dropped (``from_``)."""
-    schema: Schema = {
-        "type": "object",
-        "properties": {name.rstrip("_"): value for name, value in properties.items()},
-        "additionalProperties": False,
-    }
-    if required:
-        schema["required"] = list(required)
-    return schema
+def or_null(schema: Schema) -> Schema:
+    """What may be null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+TEXT_OR_NULL: Schema = or_null(TEXT)
+WHOLE_OR_NULL: Schema = or_null(WHOLE)
+FLAG_OR_NULL: Schema = or_null(FLAG)
 
 
 def record(optional: dict[str, Schema] | None = None, /, **required: Schema) -> Schema:
-    """An object in a result: the named properties are always there, the optional ones sometimes, others never."""
+    """An object in a result: the named properties are always there, the optional ones sometimes, others never.
+
+    A trailing ``_`` of a name is dropped (``from_``).
+    """
     properties = {name.rstrip("_"): value for name, value in required.items()}
     return {
         "type": "object",
@@ -52,52 +51,35 @@ def result(optional: dict[str, Schema] | None = None, /, **required: Schema) -> 
     }
 
 
-def told(schema: Schema) -> Schema:
-    """A result's schema as clients get it: which properties the objects inside always have is true, and tested, but
-    costs more bytes than it tells."""
-    return {name: _told(value) for name, value in schema.items()}
+def shortened(schema: Schema) -> Schema:
+    """A result's schema as clients get it. What costs more bytes than it tells is left out, though results keep to it:
+    which properties the objects inside always have, and what the arrays inside of those hold."""
+    return {name: _shortened(value, inside=False) for name, value in schema.items()}
 
 
-def _told(value: Any) -> Any:
+def _shortened(value: Any, *, inside: bool) -> Any:
     if isinstance(value, list):
-        return [_told(item) for item in value]
+        return [_shortened(item, inside=inside) for item in value]
     if not isinstance(value, dict):
         return value
-    inner = {name: _told(item) for name, item in value.items()}
+    if value.get("type") == "array":
+        if inside or "items" not in value:
+            return ANYTHING
+        return {"type": "array", "items": _shortened(value["items"], inside=True)}
+    inner = {name: _shortened(item, inside=inside) for name, item in value.items()}
     if value.get("type") == "object" and isinstance(value.get("required"), list):
         del inner["required"]
         inner.pop("additionalProperties", None)
     return inner
 
 
-def array(items: Schema, **bounds: Any) -> Schema:
+def array(items: Schema) -> Schema:
     """An array of these items."""
-    return {"type": "array", "items": items, **bounds}
-
-
-def text(description: str, **bounds: Any) -> Schema:
-    """A string argument."""
-    return {"type": "string", "description": description, **bounds}
-
-
-def reference(description: str) -> Schema:
-    """A message reference as an argument."""
-    return {"type": "string", "pattern": REFERENCE_PATTERN, "description": description}
-
-
-def whole(description: str, *, default: int, least: int, most: int) -> Schema:
-    """An integer argument within bounds."""
-    return {"type": "integer", "minimum": least, "maximum": most, "default": default, "description": description}
-
-
-def flag(description: str, *, default: bool = False) -> Schema:
-    """A boolean argument."""
-    return {"type": "boolean", "default": default, "description": description}
+    return {"type": "array", "items": items}
 
 
 TEXTS: Schema = array(TEXT)
-ADDRESS: Schema = text("@user@domain or short name")
-ATTACHMENTS: Schema = array(record(filename=TEXT, size=WHOLE))
+ATTACHMENTS: Schema = array(record({"type": TEXT}, filename=TEXT, size=WHOLE))
 NOTICE: dict[str, Schema] = {"notice": TEXT}
 """The framing statement, first in structured content that holds anything foreign."""
 

@@ -17,11 +17,15 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from fmsg.redact import scrub
+from ledger.values import CallerKey
+from mcp_front import prompts, resources
 from mcp_front.failures import ToolFailure, failure_of, failure_result, not_configured
-from mcp_front.holding import Holding, TooManyWaits
+from mcp_front.instructions import instructions
+from mcp_front.limits import HeldCalls, OverBudget
 from mcp_front.stdio.early_initialize import SERVER_NAME, SERVER_TITLE
-from mcp_front.toolbox import Profile, Toolbox
 from mcp_front.tools.context import Progress, ToolContext
+from mcp_front.tools.registry import call_tool
+from mcp_front.tools.tool import Tool
 
 log = logging.getLogger(__name__)
 audit = logging.getLogger("mcp_front.audit")
@@ -61,13 +65,16 @@ class Requests(Protocol):
         """The request's id in logs."""
         ...
 
+    def may_write(self, ctx: Ctx) -> bool:
+        """Whether the caller may do more than read."""
+        ...
+
 
 def build_server(
-    toolbox: Toolbox,
+    tools: Mapping[str, Tool],
     requests: Requests,
     *,
-    profile: Profile,
-    holding: Holding,
+    held_calls: HeldCalls,
     version: str,
     listen: Callable[[Ctx, types.SubscriptionsListenRequestParams], Awaitable[types.SubscriptionsListenResult]] | None,
     traced: bool = False,
@@ -76,47 +83,48 @@ def build_server(
 
     ``traced``: somebody takes OpenTelemetry spans.
     """
-    tools = toolbox.tools(profile)
-    schemas: dict[str, Mapping[str, Any]] = {tool.name: tool.input_schema for tool in tools}
+    schemas: dict[str, Mapping[str, Any]] = {name: tool.definition.input_schema for name, tool in tools.items()}
 
     async def list_tools(ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         _first_page(params)
-        return types.ListToolsResult(tools=list(tools))
+        may_write = requests.may_write(ctx)
+        shown = [tool.definition for tool in tools.values() if may_write or only_reads(tool)]
+        return types.ListToolsResult(tools=shown)
 
     async def list_resources(ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         _first_page(params)
-        return types.ListResourcesResult(resources=list(toolbox.resources()))
+        return types.ListResourcesResult(resources=resources.resources())
 
     async def list_templates(
         ctx: Ctx, params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
         _first_page(params)
-        return types.ListResourceTemplatesResult(resource_templates=list(toolbox.templates()))
+        return types.ListResourceTemplatesResult(resource_templates=resources.resource_templates())
 
     async def list_prompts(ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         _first_page(params)
-        return types.ListPromptsResult(prompts=list(toolbox.prompts()))
+        return types.ListPromptsResult(prompts=prompts.prompts())
 
-    async def call_tool(ctx: Ctx, params: types.CallToolRequestParams) -> types.CallToolResult:
-        if params.name not in schemas:
+    async def call(ctx: Ctx, params: types.CallToolRequestParams) -> types.CallToolResult:
+        tool = tools.get(params.name)
+        if tool is None:
             raise MCPError(types.INVALID_PARAMS, "Unknown tool. tools/list names the tools there are.")
         started_s = time.monotonic()
-        caller, outcome = "-", "cancelled"
+        caller, outcome = CallerKey("-"), "cancelled"
         try:
             context = await requests.context(ctx, _progress(ctx))
             caller = context.caller.key
-            if toolbox.holds(params.name):
-                holding.take(context.caller.key)
-                try:
-                    result = await toolbox.call_tool(context, params.name, params.arguments)
-                finally:
-                    holding.give_back(context.caller.key)
-            else:
-                result = await toolbox.call_tool(context, params.name, params.arguments)
+            if tool.holds:
+                held_calls.take(caller)
+            try:
+                result = await call_tool(context, tool, params.arguments)
+            finally:
+                if tool.holds:
+                    held_calls.give_back(caller)
             outcome = "error" if result.is_error else "ok"
-        except TooManyWaits as over:
+        except OverBudget as over:
             outcome = "over_budget"
-            result = failure_result(ToolFailure("refused_here", str(over), next_step=""))
+            result = failure_result(failure_of(over))
         except NotConfigured as error:
             outcome = "not_configured"
             result = not_configured(error.missing)
@@ -143,17 +151,18 @@ def build_server(
     async def read_resource(ctx: Ctx, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
         try:
-            return await toolbox.read_resource(await requests.context(ctx, _progress(ctx)), uri)
+            return await resources.read_resource(await requests.context(ctx, _progress(ctx)), uri)
         except MCPError as error:
             if error.code == types.INVALID_PARAMS and error.data is None:
                 raise MCPError(error.code, error.message, {"uri": scrub(uri)}) from None
             raise
 
     async def get_prompt(ctx: Ctx, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        return await toolbox.get_prompt(await requests.context(ctx, _progress(ctx)), params.name, params.arguments)
+        return await prompts.get_prompt(await requests.context(ctx, _progress(ctx)), params.name, params.arguments)
 
     async def complete(ctx: Ctx, params: types.CompleteRequestParams) -> types.CompleteResult:
-        return await toolbox.complete(await requests.context(ctx, None), params)
+        context = await requests.context(ctx, None)
+        return types.CompleteResult(completion=await prompts.complete(context, params.ref, params.argument))
 
     server: Server[Any] = Server(
         SERVER_NAME,
@@ -167,7 +176,7 @@ def build_server(
             "prompts/list": CacheHint(LIST_TTL_MS, "public"),
         },
         on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        on_call_tool=call,
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
         on_read_resource=_guarded(read_resource),
@@ -178,7 +187,7 @@ def build_server(
     )
     # The SDK's tracing middleware costs 55 µs a request and traces nothing unless somebody installs an exporter.
     tracing = [*server.middleware, _named_by(requests)] if traced else []
-    server.middleware[:] = [*tracing, _Prepared(toolbox, requests)]
+    server.middleware[:] = [*tracing, _Prepared(requests)]
     return server
 
 
@@ -196,24 +205,28 @@ def _named_by(requests: Requests) -> ServerMiddleware[Any]:
 class _Prepared:
     """Answers lists from what was made once, and puts the caller's own instructions into the beginning of a session."""
 
-    def __init__(self, toolbox: Toolbox, requests: Requests) -> None:
-        self._toolbox = toolbox
+    def __init__(self, requests: Requests) -> None:
         self._requests = requests
-        self._lists: dict[tuple[str, str], dict[str, Any]] = {}
+        self._lists: dict[tuple[str, str, bool], dict[str, Any]] = {}
 
     async def __call__(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
         method = ctx.method
         if method in LISTS and ctx.request_id is not None and _plain(ctx.params):
-            known = self._lists.get((method, ctx.protocol_version))
+            wanted = (method, ctx.protocol_version, self._requests.may_write(ctx))
+            known = self._lists.get(wanted)
             if known is None:
-                known = self._lists[method, ctx.protocol_version] = _wire(await call_next(ctx))
+                known = self._lists[wanted] = _wire(await call_next(ctx))
             return known
         result = await call_next(ctx)
         if method in ("initialize", "server/discover"):
-            instructions = self._toolbox.instructions(self._requests.address(ctx))
-            if instructions is not None:
-                return {**_wire(result), "instructions": instructions}
+            return {**_wire(result), "instructions": instructions(self._requests.address(ctx))}
         return result
+
+
+def only_reads(tool: Tool) -> bool:
+    """Whether a tool changes nothing, by its own word (MCP, ``readOnlyHint``)."""
+    annotations = tool.definition.annotations
+    return annotations is not None and annotations.read_only_hint is True
 
 
 def _plain(params: Mapping[str, Any] | None) -> bool:
@@ -270,8 +283,6 @@ def _text(result: types.CallToolResult) -> str:
 
 
 def _known_or_logged(error: Exception, what: str) -> ToolFailure:
-    if isinstance(error, TooManyWaits):
-        return ToolFailure("refused_here", str(error), next_step="")
     failure = failure_of(error)
     if failure.kind == "internal":
         log.error("request failed", exc_info=error, extra={"action": "request_failed", "method": what})

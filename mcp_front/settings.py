@@ -36,8 +36,12 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     """Waits and subscription streams that one process holds."""
     upload_bytes: int = 256 * MIB
     """Bodies being received and handled at the same time, all callers together."""
-    upload_bytes_per_caller: int = 128 * MIB
-    """The same for one caller."""
+    upload_bytes_per_caller: int = 96 * MIB
+    """The same for one caller: one body of the largest size, and half of another."""
+    answer_bytes: int = 256 * MIB
+    """Memory of the answers being made and read at the same time, all callers together."""
+    answer_bytes_per_caller: int = 128 * MIB
+    """The same for one caller: one attachment of 32 MiB, or three of 10 MB (`mcp_front.limits.CONTENT_WEIGHT`)."""
     auth_failures: int = 30
     """Refused keys per source address and minute; above it only keys that are known to be good get in."""
     exchanges_per_source: int = 32
@@ -76,6 +80,19 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Longest that running calls are waited for before the process leaves all the same."""
 
 
+class OAuthSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Signing in with a browser (MCP authorization)."""
+
+    public_url: str
+    """``https://host[:port]`` under which clients reach this server; ``http`` on loopback only."""
+    access_token_s: float = 3600.0
+    """Life of an access token: short, since it is sent with every request."""
+    refresh_token_s: float = 30 * 86_400.0
+    """Life of a refresh token, from its last use: a connector that rests for so long signs in again."""
+    client_metadata_hosts: tuple[str, ...] = ()
+    """Hosts whose client metadata documents are fetched. A client of another host has to register."""
+
+
 class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything the front takes, over stdio as over HTTP. ``api_url`` None is allowed on stdio only."""
 
@@ -110,6 +127,8 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How many of them are remembered."""
     budgets: Budgets = Budgets()
     http: HttpSettings = HttpSettings()
+    oauth: OAuthSettings | None = None
+    """Signing in with a browser; None: off."""
 
 
 def budget_name(field: str) -> str:

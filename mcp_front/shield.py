@@ -1,4 +1,4 @@
-"""Steps whose outcome has to be known, whoever has stopped waiting for it."""
+"""Steps that run to their end although their caller is cancelled, because their outcome has to be known."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import anyio
 _Outcome = TypeVar("_Outcome")
 
 
-async def unbroken(work: Coroutine[Any, Any, _Outcome]) -> _Outcome:
-    """The outcome of ``work``, which runs to its end even when the caller is cancelled; that is raised afterwards.
+async def shielded(work: Coroutine[Any, Any, _Outcome]) -> _Outcome:
+    """Return the outcome of ``work``, which runs to its end. A cancellation meanwhile is raised afterwards.
 
     ``work`` must have deadlines of its own: nothing else ends it.
     """

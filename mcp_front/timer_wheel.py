@@ -24,7 +24,7 @@ class Entry(Protocol):
         ...
 
 
-class Wheel:
+class TimerWheel:
     """Entries by the delay they wait for. All entries of one delay fall due in the order they came."""
 
     def __init__(self, *, now: Callable[[], float], call_at: Callable[..., asyncio.Handle]) -> None:

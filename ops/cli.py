@@ -37,8 +37,8 @@ Looks at the variables, the file limits and the allowed hosts; at the fmsg host 
 event socket); at Redis (version, eviction, persistence, rights, clock, seal key, job queue); and with --mcp-url at
 what is between your agents and a front. Secrets are not shown.
 
-Exit status 0 where nothing failed (warnings included), 1 where something did. In a systemd unit, so that a wrong
-setting keeps the service from starting and an outage elsewhere does not:
+Exit status 0: nothing failed, though there may be warnings; 1: a setting, a key or a right is wrong; 75: something is
+away, try again. In a systemd unit, so that a wrong setting keeps the service from starting and an outage does not:
   ExecStartPre=fmsg-mcpd doctor --for front --only configuration"""
 
 
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         end_with_parent(int(parent))
     if arguments == ["stdio"]:
-        # The commonest start by far, and the one somebody waits for: no parser, no other command.
+        # The commonest start by far, and an agent's host waits for it: no parser, no other command.
         from ops.stdio import run
 
         return run()
@@ -59,7 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     def run_command() -> int:
         options = parser().parse_args(arguments)
         command: Run = options.run
-        return command(options)
+        from ledger.embedded import NoServer
+
+        try:
+            return command(options)
+        except NoServer as error:
+            print(f"fmsg-mcpd {options.command}: {error}", file=sys.stderr)
+            return 2
 
     return unless_unread(run_command)
 
@@ -135,6 +141,7 @@ def parser() -> argparse.ArgumentParser:
         "--bind", default="127.0.0.1", metavar="ADDRESS", help="address to bind (default: %(default)s)"
     )
     sandbox.add_argument("--sqlite-dir", metavar="DIR", help="keep the messages in SQLite files here")
+    sandbox.add_argument("--json", action="store_true", help="print a line of JSON for each host")
 
     demo = _add(
         commands,
@@ -147,6 +154,34 @@ def parser() -> argparse.ArgumentParser:
     demo.add_argument("--keep", action="store_true", help="stay up afterwards and print how to connect an agent")
     demo.add_argument("--verbose", action="store_true", help="show the logs of the processes when something fails")
 
+    connect = _add(
+        commands,
+        "connect",
+        "print what to paste into an agent host, or write it there",
+        "Print the line or block that connects an agent host to this server: to a process of its own, or with --url to "
+        "a hosted one. With --write it goes into the host's own file; what that held before is kept in a copy, and the "
+        "key is taken from FMSG_API_KEY.",
+        _connect,
+    )
+    connect.add_argument(
+        "--client",
+        required=True,
+        choices=(
+            "claude-code",
+            "claude-desktop",
+            "cursor",
+            "vscode",
+            "codex",
+            "gemini",
+            "windsurf",
+            "inspector",
+        ),
+        help="the agent host",
+    )
+    connect.add_argument("--url", metavar="URL", help="a hosted server's /mcp URL")
+    connect.add_argument("--api-url", metavar="URL", help="the fmsg host's Web API (default: FMSG_API_URL)")
+    connect.add_argument("--write", action="store_true", help="write it into the host's own file")
+
     _add(
         commands,
         "keygen",
@@ -155,6 +190,16 @@ def parser() -> argparse.ArgumentParser:
         "processes;\nput it in front, and restart them; two days later remove the old one.",
         _keygen,
     )
+    completion = _add(
+        commands,
+        "completion",
+        "print completions for your shell",
+        "Print a script that completes commands and options. For bash:\n"
+        "  fmsg-mcpd completion bash > ~/.local/share/bash-completion/completions/fmsg-mcpd\n"
+        "For zsh, in a directory of $fpath, as the file _fmsg-mcpd.",
+        _completion,
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
     doctor = _add(
         commands,
         "doctor",
@@ -180,16 +225,22 @@ def parser() -> argparse.ArgumentParser:
         choices=("configuration", "host", "redis", "proxy"),
         help="make these checks alone; may be repeated",
     )
+    doctor.add_argument("--data-dir", metavar="DIR", help="with an `up`: look at the Redis in this directory of its")
     doctor.add_argument("--json", action="store_true", help="print JSON")
 
     status = _add(
         commands,
         "status",
         "show the whole deployment, problems first",
-        "Show daemons and their share of the callers, fronts, waits, workers, queue and Redis, and above all what is "
-        "wrong and what to do. Reads Redis alone: needs FMSG_REDIS_URL and FMSG_SEAL_KEY. Exit status 1 where it "
-        "cannot be read.",
+        "Show what is wrong and what to do, then daemons and their share of the callers, fronts, waits, workers, queue "
+        "and Redis. It reads Redis alone: FMSG_REDIS_URL, or --data-dir for an `up` with a Redis of its own. With "
+        "FMSG_SEAL_KEY it also shows why feeds are not live. Exit status 0: all is well; 1: there is a problem; 2: it "
+        "cannot tell.",
         _status,
+    )
+    status.add_argument("--data-dir", metavar="DIR", help="the directory that `fmsg-mcpd up` was given")
+    status.add_argument(
+        "--forget-silent", action="store_true", help="forget the processes that ended without saying so"
     )
     status.add_argument("--watch", action="store_true", help="keep looking; with --json one picture a line")
     status.add_argument(
@@ -224,6 +275,7 @@ def parser() -> argparse.ArgumentParser:
         const="everything",
         help="its subscriptions and idempotency records, too; takes --yes",
     )
+    caller.add_argument("--data-dir", metavar="DIR", help="the directory that `fmsg-mcpd up` was given")
     caller.add_argument("--yes", action="store_true", help="with --forget-everything: really")
     caller.add_argument("--json", action="store_true", help="print JSON")
 
@@ -268,7 +320,7 @@ def _add(
     # A text with lines of its own keeps them; any other is wrapped to the terminal.
     formatter = argparse.RawDescriptionHelpFormatter if "\n" in long else argparse.HelpFormatter
     command = commands.add_parser(name, help=short, description=long, formatter_class=formatter)
-    command.set_defaults(run=run)
+    command.set_defaults(run=run, command=name)
     return command
 
 
@@ -324,6 +376,7 @@ def _sandbox(options: argparse.Namespace) -> int:
         port=options.port,
         bind=options.bind,
         sqlite_dir=options.sqlite_dir,
+        as_json=options.json,
     )
 
 
@@ -333,6 +386,12 @@ def _demo(options: argparse.Namespace) -> int:
     return demo(keep=options.keep, verbose=options.verbose)
 
 
+def _connect(options: argparse.Namespace) -> int:
+    from ops.connect import connect
+
+    return connect(options.client, url=options.url, api_url=options.api_url, into_file=options.write)
+
+
 def _doctor(options: argparse.Namespace) -> int:
     from ops.doctor.run import Options, doctor
 
@@ -340,6 +399,7 @@ def _doctor(options: argparse.Namespace) -> int:
         role=options.role,
         key_file=options.key_file,
         mcp_url=options.mcp_url,
+        data_dir=options.data_dir,
         hold_s=options.hold,
         only=tuple(options.only),
     )
@@ -347,9 +407,16 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from ops.status.run import status
+    from ops.status.run import Options, status
 
-    return status(watch=options.watch, as_json=options.json, every_s=options.every)
+    wanted = Options(
+        watch=options.watch,
+        as_json=options.json,
+        every_s=options.every,
+        data_dir=options.data_dir,
+        forget_silent=options.forget_silent,
+    )
+    return status(wanted)
 
 
 def _caller(options: argparse.Namespace) -> int:
@@ -361,6 +428,7 @@ def _caller(options: argparse.Namespace) -> int:
         reconnect=options.reconnect,
         forget=options.forget,
         yes=options.yes,
+        data_dir=options.data_dir,
         as_json=options.json,
     )
     return caller(wanted)
@@ -384,6 +452,13 @@ def _bench(options: argparse.Namespace) -> int:
         anywhere=options.anywhere,
     )
     return bench(wanted)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    import shtab
+
+    print(shtab.complete(parser(), shell=options.shell))
+    return 0
 
 
 def _keygen(_options: argparse.Namespace) -> int:

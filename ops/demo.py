@@ -60,7 +60,8 @@ async def running_house(log_dir: Path, *, redis: EmbeddedRedis | None = None) ->
             return child
 
         server = await stack.enter_async_context(redis or EmbeddedRedis())
-        hosts = await start("sandbox", "sandbox", *(word for domain in DOMAINS for word in ("--domain", domain)))
+        domains = [word for domain in DOMAINS for word in ("--domain", domain)]
+        hosts = await start("sandbox", "sandbox", "--json", *domains)
         announced = {item["domain"]: item for item in await hosts.announcement("url", count=len(DOMAINS))}
         seal_key = SealKeys.generate()
         sides = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -10,7 +11,8 @@ from daemon.settings import DaemonSettings
 from fmsg.http import HostHttp
 from ledger.seal import SealKeys
 from ledger.values import LedgerLimits
-from mcp_front.settings import Budgets, FrontSettings, HttpSettings
+from mcp_front.http.admission import is_loopback
+from mcp_front.settings import Budgets, FrontSettings, HttpSettings, OAuthSettings
 from ops.settings import SettingError, Settings
 from ops.stdio_settings import activate_s, expanded
 from telemetry import metrics
@@ -110,6 +112,40 @@ def budgets(settings: Settings) -> Budgets:
     return Budgets(**{name: getattr(settings, name) for name in Budgets.__struct_fields__})
 
 
+def oauth_settings(settings: Settings) -> OAuthSettings | None:
+    """How people sign in; None where they do not. Raises `SettingError`."""
+    if settings.public_url is None:
+        return None
+    url = settings.public_url.rstrip("/")
+    try:
+        parts = urlsplit(url)
+        host, _port = parts.hostname or "", parts.port
+    except ValueError:
+        host, parts = "", urlsplit("")
+    named = f"FMSG_MCP_PUBLIC_URL: {settings.public_url!r}"
+    if not host or parts.scheme not in ("https", "http") or "@" in parts.netloc:
+        raise SettingError(f"{named} is no URL of a server. Write it as https://mcp.example.com")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise SettingError(f"{named} is cleartext, and people would send their keys over it. Write it with https://")
+    if parts.path or parts.query or parts.fragment:
+        raise SettingError(
+            f"{named} has more than a name and a port. Write it as {parts.scheme}://{parts.netloc}; FMSG_MCP_PATH is "
+            "the path of the MCP endpoint."
+        )
+    if settings.seal_key is None:
+        raise SettingError(
+            "FMSG_MCP_PUBLIC_URL is set and FMSG_SEAL_KEY is not: sign-ins are sealed with it, and would end with this "
+            "process. Make one with `fmsg-mcpd keygen` and keep it."
+        )
+    hosts = tuple(host.lower() for host in settings.client_metadata_hosts)
+    return OAuthSettings(
+        public_url=url.lower(),
+        access_token_s=settings.access_token_s,
+        refresh_token_s=settings.refresh_token_s,
+        client_metadata_hosts=() if hosts == ("none",) else hosts,
+    )
+
+
 def front_settings(settings: Settings, *, host: str | None = None, port: int | None = None) -> FrontSettings:
     """What the HTTP front takes; ``host`` and ``port`` from the command line win. Raises `SettingError`."""
     if settings.api_key is not None:
@@ -126,6 +162,7 @@ def front_settings(settings: Settings, *, host: str | None = None, port: int | N
         wait_max_s=settings.wait_max_s,
         activate_s=activate_s(settings),
         budgets=budgets(settings),
+        oauth=oauth_settings(settings),
         http=HttpSettings(
             host=settings.host if host is None else host,
             port=settings.port if port is None else port,

@@ -10,7 +10,7 @@ import random
 import secrets
 import socket
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol
 
@@ -25,17 +25,26 @@ from telemetry import metrics
 log = logging.getLogger("ops.presence")
 
 EVERY_S = 5.0
-"""Between words of a process: `status --watch` shows no older numbers, and a thousand processes cost Redis 200 writes a
-second."""
+"""Between announcements of a process: `status --watch` shows no older numbers, and a thousand processes cost Redis 200
+writes a second."""
 
 WITHDRAW_WITHIN_S = 2.0
-"""How long a process that ends tries to say so. Without it, it is gone from the list when its last word expires."""
+"""How long a process that ends tries to say so. Without it, operators are told that it fell silent."""
 
 MEAN_OVER_S = 60.0
 """Lags are means over the last minute: long enough not to jump, short enough to show what goes on."""
 
+LOST_OVER_S = 900.0
+"""Lost events are counted over as long as the alert about them looks back."""
+
 EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not bound
 """Addresses that a port is bound to and nobody can connect to by name."""
+
+FEEDS_IN = "feeds_"
+"""Begins the fact of how many feeds of a daemon are in a state."""
+
+ENDED = "ended"
+"""The fact of a process that its supervisor found dead."""
 
 Facts = Callable[[], Mapping[str, float]]
 
@@ -50,12 +59,12 @@ class Registered(Protocol):
 
 
 class ProcessFacts:
-    """The numbers a process says of itself, read off its own metrics. Zeros are left out."""
+    """What a process says of itself: numbers read off its own metrics. Zeros are left out."""
 
     def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._lags = {"ingest_lag_s": metrics.INGEST_LAG, "loop_lag_s": metrics.LOOP_LAG}
-        self._seen: dict[str, deque[tuple[float, float, float]]] = {name: deque() for name in self._lags}
+        self._seen: defaultdict[str, deque[tuple[float, float, float]]] = defaultdict(deque)
 
     def __call__(self) -> Mapping[str, float]:
         """The facts now."""
@@ -63,20 +72,25 @@ class ProcessFacts:
             "waits_held": _total(metrics.WAITS_HELD),
             "sockets": _total(metrics.SOCKETS),
             "leases": _total(metrics.LEASES),
-            "lost_events": _total(metrics.LOST_EVENTS),
+            "lost_events": self._gains("lost_events", _total(metrics.LOST_EVENTS), 0.0, over_s=LOST_OVER_S)[0],
             "redis_errors": _total(metrics.REDIS_ERRORS),
+            **_feeds(),
             **{name: self._mean(name, lag) for name, lag in self._lags.items()},
         }
         return {name: round(value, 6) for name, value in facts.items() if value}
 
     def _mean(self, name: str, histogram: Histogram) -> float:
         """The mean of what was observed within the last minute; 0 where nothing was."""
-        now_s, seen = self._now(), self._seen[name]
-        seen.append((now_s, _total(histogram, "_sum"), _total(histogram, "_count")))
-        while len(seen) > 2 and seen[1][0] <= now_s - MEAN_OVER_S:
-            seen.popleft()
-        total, count = (seen[-1][field] - seen[0][field] for field in (1, 2))
+        total, count = self._gains(name, _total(histogram, "_sum"), _total(histogram, "_count"), over_s=MEAN_OVER_S)
         return total / count if count > 0 else 0.0
+
+    def _gains(self, name: str, first: float, second: float, *, over_s: float) -> tuple[float, float]:
+        """By how much two sums have grown within the time, or since the first look."""
+        now_s, seen = self._now(), self._seen[name]
+        seen.append((now_s, first, second))
+        while len(seen) > 2 and seen[1][0] <= now_s - over_s:
+            seen.popleft()
+        return first - seen[0][1], second - seen[0][2]
 
 
 class Presence:
@@ -108,7 +122,7 @@ async def presence(
     given, as a daemon's is. Once ``stop`` is set, the process is shown as draining. A Redis that is away does not
     matter.
     """
-    name = name or f"{socket.gethostname()}-{os.getpid()}"
+    name = name or process_name()
     process = Process(
         id=f"{role}-{name}-{secrets.token_hex(4)}",
         role=role,
@@ -163,6 +177,26 @@ class _Words:
         except Exception:
             # A process must not lose its voice for the rest of its life because of one fault.
             log.exception("presence not announced", extra={"action": "presence_failed"})
+
+
+def _feeds() -> Mapping[str, float]:
+    """How many feeds are in each state, those at rest left out."""
+    (family,) = metrics.FEEDS.collect()
+    states = {sample.labels["state"]: sample.value for sample in family.samples}
+    return {FEEDS_IN + state: count for state, count in states.items() if state != "idle"}
+
+
+def process_name(pid: int | None = None) -> str:
+    """How a process on this machine is named to operators: the machine's name and the process id."""
+    return f"{socket.gethostname()}-{os.getpid() if pid is None else pid}"
+
+
+async def tell_ended(store: Registered, *, role: str, pid: int) -> None:
+    """Say that a process of this machine has ended, in its place. A store that is away does not matter."""
+    with contextlib.suppress(LedgerError):
+        for process in await store.processes.present():
+            if (process.role, process.name) == (role, process_name(pid)):
+                await store.processes.announce(msgspec.structs.replace(process, facts={ENDED: 1.0}))
 
 
 def _total(metric: Counter | Gauge | Histogram, suffix: str | None = None) -> float:

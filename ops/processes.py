@@ -50,9 +50,9 @@ class Child:
         with log.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                "-P",  # else a directory `ops` where the user happens to be would be run
+                "-P",  # else a directory `fmsg_mcpd` in the working directory would be run
                 "-m",
-                "ops.cli",
+                "fmsg_mcpd",
                 *arguments,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,

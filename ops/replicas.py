@@ -14,11 +14,13 @@ from pathlib import Path
 
 from prometheus_client import multiprocess
 
-from mcp_front.http.gate import HostGate, OriginGate
-from mcp_front.http.listener import EACH_ITS_OWN, address_of, beside, bind, reserve
+from ledger.store import RedisStore
+from mcp_front.http.admission import HostGate, OriginGate
+from mcp_front.http.serve import KERNEL_SHARES_OUT, address_of, bind, reserve_port, sibling_socket
 from mcp_front.settings import FrontSettings
 from ops import health, parts
 from ops.attended import Readiness
+from ops.presence import tell_ended
 from ops.processes import PARENT_VARIABLE, announce
 from ops.serve import mcp_url
 from ops.settings import Settings
@@ -47,7 +49,7 @@ async def run_replicas(settings: Settings, front_settings: FrontSettings, *, cou
         store = parts.redis_store(settings)
         stack.push_async_callback(store.topology.aclose)
         await store.ping()
-        door = reserve(front_settings) if EACH_ITS_OWN else bind(front_settings)[0]
+        door = reserve_port(front_settings) if KERNEL_SHARES_OUT else bind(front_settings)[0]
         stack.callback(door.close)
         metrics_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="fmsg-metrics-"))
         os.environ[METRICS_DIR_VARIABLE] = metrics_dir
@@ -58,7 +60,7 @@ async def run_replicas(settings: Settings, front_settings: FrontSettings, *, cou
         metrics_port = await stack.enter_async_context(serving)
         async with asyncio.TaskGroup() as group:
             for number in range(count):
-                group.create_task(_keep_replica(number, door, Path(metrics_dir), stop))
+                group.create_task(_keep_replica(number, door, Path(metrics_dir), store, stop))
             host, port = address_of([door])
             await _opened(host, port, stop)
             announce(
@@ -76,7 +78,9 @@ async def _opened(host: str, port: int, stop: asyncio.Event) -> None:
         await asyncio.sleep(OPENED_S)
 
 
-async def _keep_replica(number: int, door: socket.socket, metrics_dir: Path, stop: asyncio.Event) -> None:
+async def _keep_replica(
+    number: int, door: socket.socket, metrics_dir: Path, store: RedisStore, stop: asyncio.Event
+) -> None:
     while not stop.is_set():
         process = await _replica(door, metrics_dir)
         ended, stopping = asyncio.create_task(process.wait()), asyncio.create_task(stop.wait())  # both awaited below
@@ -91,19 +95,19 @@ async def _keep_replica(number: int, door: socket.socket, metrics_dir: Path, sto
                 "a front process ended and is started again",
                 extra={"action": "replica_ended", "replica": number, "status": status},
             )
-            await asyncio.sleep(RESTART_S)
+            await asyncio.gather(tell_ended(store, role="front", pid=process.pid), asyncio.sleep(RESTART_S))
 
 
 async def _replica(door: socket.socket, metrics_dir: Path) -> asyncio.subprocess.Process:
     """Start a front process. A socket of its own goes with it: what nobody accepts from any more gets no callers."""
-    listening = beside(door) if EACH_ITS_OWN else door.dup()
+    listening = sibling_socket(door) if KERNEL_SHARES_OUT else door.dup()
     with listening:
         fd = listening.fileno()
         return await asyncio.create_subprocess_exec(
             sys.executable,
-            "-P",  # else a directory `ops` where the user happens to be would be run
+            "-P",  # else a directory `fmsg_mcpd` in the working directory would be run
             "-m",
-            "ops.cli",
+            "fmsg_mcpd",
             "front",
             "--fd",
             str(fd),

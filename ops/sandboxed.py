@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,29 @@ from ops.settings import SettingError, Settings
 
 
 def sandbox(
-    domains: Sequence[str], *, addresses: Sequence[str] = (), port: int, bind: str, sqlite_dir: str | None
+    domains: Sequence[str],
+    *,
+    addresses: Sequence[str] = (),
+    port: int,
+    bind: str,
+    sqlite_dir: str | None,
+    as_json: bool = False,
 ) -> int:
-    """Serve the hosts until a signal comes; each is announced as a line of JSON, with keys of the addresses."""
+    """Serve the hosts until a signal comes; each is announced, with keys of the addresses."""
 
     async def serve(_settings: Settings, stop: asyncio.Event) -> None:
-        from sandbox.run import run_hosts
-
-        ports = [0 if port == 0 else port + offset for offset in range(len(domains))]
+        from sandbox.host import run_hosts
 
         def tell(host: dict[str, Any]) -> None:
-            announce(**host)
+            if as_json:
+                announce(**host)
+            else:
+                print(readable(host), flush=True)
 
         try:
             await run_hosts(
                 domains,
-                ports=ports,
+                ports=[0 if port == 0 else port + offset for offset in range(len(domains))],
                 bind=bind,
                 stop=stop,
                 announce=tell,
@@ -41,3 +48,12 @@ def sandbox(
     if sqlite_dir is not None:
         Path(sqlite_dir).mkdir(parents=True, exist_ok=True)
     return run_role("sandbox", serve)
+
+
+def readable(host: Mapping[str, Any]) -> str:
+    """An announced host as a person reads it."""
+    rows = [("Web API", host["url"]), ("Control", host["control"])]
+    width = max(map(len, host["keys"]), default=0)
+    for number, (address, key) in enumerate(host["keys"].items()):
+        rows.append(("" if number else "Keys", f"{address:<{width}}  {key}"))
+    return f"{host['domain']}\n" + "".join(f"  {name:<7}  {value}\n" for name, value in rows)

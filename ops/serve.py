@@ -24,6 +24,7 @@ def run_role(role: str, serve: Serve, *, own_signals: bool = True) -> int:
 
     The first SIGINT or SIGTERM sets the part's stop event, a second one ends the process at once.
     """
+    from ledger.embedded import NoServer
     from ledger.port import LedgerUnavailable
     from telemetry import logs
 
@@ -38,7 +39,7 @@ def run_role(role: str, serve: Serve, *, own_signals: bool = True) -> int:
     return_status = 0
     try:
         _run(settings, serve, own_signals=own_signals)
-    except* (SettingError, LedgerUnavailable, ValueError, OSError) as group:
+    except* (SettingError, LedgerUnavailable, NoServer, ValueError, OSError) as group:
         for leaf in _leaves(group):
             if isinstance(leaf, ValueError) and type(leaf) is ValueError:
                 raise
@@ -101,6 +102,7 @@ def daemon() -> int:
         from ops import parts
         from ops.attended import Readiness, attended
         from ops.open_files import raise_limit
+        from ops.presence import process_name
         from ops.processes import announce
 
         raise_limit()
@@ -108,7 +110,7 @@ def daemon() -> int:
             running = Daemon(
                 store,
                 http,
-                name=f"{socket.gethostname()}-{os.getpid()}",
+                name=process_name(),
                 settings=parts.daemon_settings(settings),
                 orders=store.orders,
                 clock=time.time,
@@ -187,6 +189,7 @@ def front(*, host: str | None, port: int | None, workers: int | None, fd: int | 
                         sockets=sockets,
                         started=started,
                         store_ready=readiness.store_ready,
+                        seal=parts.seal_keys(settings),
                         traced=traced,
                     )
 

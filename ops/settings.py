@@ -89,6 +89,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             _SERVING,
         ),
     ] = ()
+    public_url: Annotated[
+        str | None,
+        Variable(
+            "FMSG_MCP_PUBLIC_URL",
+            "https://name[:port] under which clients reach the fronts. Set, it lets people sign in with a browser.",
+            _SERVING,
+        ),
+    ] = None
+    access_token_s: Annotated[
+        float, Variable("FMSG_MCP_ACCESS_TOKEN_SECONDS", "Life of an access token of a sign-in.", _SERVING)
+    ] = 3600.0
+    refresh_token_s: Annotated[
+        float,
+        Variable("FMSG_MCP_REFRESH_TOKEN_SECONDS", "How long a sign-in lasts that is not used.", _SERVING),
+    ] = 30 * 86_400.0
+    client_metadata_hosts: Annotated[
+        tuple[str, ...],
+        Variable(
+            "FMSG_MCP_CLIENT_METADATA_HOSTS",
+            "Hosts whose client metadata documents are fetched at a sign-in, comma separated; `none` for none.",
+            _SERVING,
+        ),
+    ] = ("claude.ai", "claude.com", "chatgpt.com", "openai.com", "vscode.dev", "cursor.com")
     wait_default_s: Annotated[
         float, Variable("FMSG_MCP_WAIT_DEFAULT_SECONDS", "Length of a wait that names none.", ("stdio", *_SERVING))
     ] = 50.0
@@ -120,6 +143,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 256 * 1024 * 1024
     upload_bytes_per_caller: Annotated[
         int, Variable("FMSG_MCP_UPLOAD_BYTES_PER_CALLER", "The same for one caller.", _SERVING)
+    ] = 96 * 1024 * 1024
+    answer_bytes: Annotated[
+        int,
+        Variable("FMSG_MCP_ANSWER_BYTES", "Memory of answers being made and read, all callers together.", _SERVING),
+    ] = 256 * 1024 * 1024
+    answer_bytes_per_caller: Annotated[
+        int, Variable("FMSG_MCP_ANSWER_BYTES_PER_CALLER", "The same for one caller.", _SERVING)
     ] = 128 * 1024 * 1024
     auth_failures: Annotated[
         int,

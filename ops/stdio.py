@@ -29,14 +29,9 @@ def run() -> int:
     import_lean()
     import asyncio
 
-    if settings.log_format == "json":
-        from telemetry import logs
+    from telemetry import logs
 
-        logs.configure(log_format="json", level=settings.log_level, role="stdio")
-    else:
-        from telemetry import plain
-
-        plain.configure(level=settings.log_level)
+    logs.configure(log_format=settings.log_format, level=settings.log_level, role="stdio")
     from ops.stdio_backend import serve
 
     return asyncio.run(serve(settings, wire, greeter.finish()))

@@ -114,11 +114,12 @@ def provider_of(exporter: SpanExporter) -> TracerProvider:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    from mcp_front.offer import FmsgToolbox
+    from mcp_front.prompts import prompts
+    from mcp_front.settings import FrontSettings
+    from mcp_front.tools.registry import tools_for
     from ops.spans import CleanSpans
 
-    toolbox = FmsgToolbox()
-    names = {tool.name for tool in toolbox.tools("http")} | {prompt.name for prompt in toolbox.prompts()}
+    names = {*tools_for(FrontSettings()), *(prompt.name for prompt in prompts())}
     ours = Resource({SERVICE_VERSION: version(), SERVICE_INSTANCE_ID: f"{socket.gethostname()}-{os.getpid()}"})
     theirs = Resource.create()
     if str(theirs.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import random
-import socket
 import time
 from pathlib import Path
 
 import msgspec
 
 from daemon.daemon import Daemon
-from ledger.embedded import EmbeddedRedis, NoServer
-from mcp_front.http.gate import HostGate, OriginGate
+from ledger.embedded import EmbeddedRedis
+from mcp_front.http.admission import HostGate, OriginGate
 from mcp_front.http.serve import serve_http
 from mcp_front.settings import FrontSettings
 from ops import parts, tracing
 from ops.attended import Readiness, attended
 from ops.open_files import raise_limit
+from ops.own_redis import keep_running, own_redis
+from ops.presence import process_name
 from ops.processes import announce
 from ops.serve import mcp_url, run_role
 from ops.settings import SettingError, Settings
@@ -50,31 +50,20 @@ def up(*, host: str | None, port: int | None, data_dir: str | None) -> int:
         HostGate(front_settings.http.host, front_settings.http.allowed_hosts)
         OriginGate(front_settings.http.allowed_origins)
         parts.host_http(settings)
-        async with contextlib.AsyncExitStack() as stack:
-            own_redis = settings.redis_url is None
-            settings = await _with_redis(settings, directory, stack)
-            await _serve(settings, front_settings, own_redis=own_redis, stop=stop)
+        settings = parts.with_seal_key(settings)
+        if settings.redis_url is not None:
+            await _serve(settings, front_settings, server=None, kept=False, stop=stop)
+            return
+        async with own_redis(directory) as server:
+            settings = msgspec.structs.replace(settings, redis_url=server.url)
+            await _serve(settings, front_settings, server=server, kept=directory is not None, stop=stop)
 
     return run_role("up", serve)
 
 
-async def _with_redis(settings: Settings, directory: Path | None, stack: contextlib.AsyncExitStack) -> Settings:
-    """The settings with what `up` makes itself: a Redis server and a seal key."""
-    settings = parts.with_seal_key(settings)
-    if settings.redis_url is not None:
-        return settings
-    try:
-        server = await stack.enter_async_context(EmbeddedRedis(persist=directory is not None, directory=directory))
-    except NoServer as error:
-        raise SettingError(f"{error} Or set FMSG_REDIS_URL to a Redis that runs.") from None
-    log.info(
-        "redis-server started" if directory else "redis-server started; without --data-dir nothing survives a stop",
-        extra={"action": "redis_started", "pid": server.pid, "kept": directory is not None},
-    )
-    return msgspec.structs.replace(settings, redis_url=server.url)
-
-
-async def _serve(settings: Settings, front_settings: FrontSettings, *, own_redis: bool, stop: asyncio.Event) -> None:
+async def _serve(
+    settings: Settings, front_settings: FrontSettings, *, server: EmbeddedRedis | None, kept: bool, stop: asyncio.Event
+) -> None:
     raise_limit()
     worker_settings = msgspec.structs.replace(parts.worker_settings(settings), queue_url=None)
     rng = random.Random()
@@ -82,7 +71,7 @@ async def _serve(settings: Settings, front_settings: FrontSettings, *, own_redis
         daemon = Daemon(
             store,
             http,
-            name=f"{socket.gethostname()}-{os.getpid()}",
+            name=process_name(),
             settings=parts.daemon_settings(settings),
             orders=store.orders,
             clock=time.time,
@@ -98,7 +87,7 @@ async def _serve(settings: Settings, front_settings: FrontSettings, *, own_redis
             role="up",
             side_port=settings.metrics_port,
             readiness=readiness,
-            own_redis=own_redis,
+            own_redis=server is not None,
         ) as metrics_port:
 
             def started(bound_host: str, bound_port: int) -> None:
@@ -116,6 +105,7 @@ async def _serve(settings: Settings, front_settings: FrontSettings, *, own_redis
                             stop=stop,
                             started=started,
                             store_ready=readiness.store_ready,
+                            seal=parts.seal_keys(settings),
                             traced=traced,
                         )
                 finally:
@@ -126,3 +116,5 @@ async def _serve(settings: Settings, front_settings: FrontSettings, *, own_redis
                 # The daemon goes after the front: waits that are being answered still want their feeds.
                 group.create_task(daemon.run(front_done))
                 group.create_task(run_worker(worker_settings, store, http, stop=stop))
+                if server is not None:
+                    group.create_task(keep_running(server, kept=kept, rng=rng, stop=front_done))

@@ -1,7 +1,6 @@
 """An FMSG-003 host, or several that federate, in one process: for trying, testing and load.
 
-`host` serves one, `run` several. `mail`, `reactions` and `courier` are what a host does; `state`, `journal`, `records`
-and `accounts` what it keeps; `events` and `sockets` how it tells; `http` and the ``routes_…`` how it is asked; `render`
-and `wire` how it answers. `switches` has each surprise of a running host as a field; `control`, `faults` and
-`listening` are for whoever wants it to fail.
+`host` serves them. `routes` and `sockets` are how a host is asked and tells, `messages` and `federation` what it does,
+`core` its parts together, `store`, `records` and `accounts` what it keeps. `render` and `wire` shape its answers.
+`switches` has each surprise of a running host as a field. `control` and `faults` make it fail.
 """

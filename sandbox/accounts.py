@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from fmsg.address import fold
-from sandbox.journal import Journal
-from sandbox.records import Account, ApiKey
+from sandbox.records import Account, ApiKey, lowered
+from sandbox.store import Journal
 from sandbox.wire import Refused
 
 KEY_PREFIX = "fmsgk_"
@@ -42,11 +41,11 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accounts:
-    """Accounts by folded address, keys by id."""
+    """Accounts by address in lower case, keys by id."""
 
     def __init__(self, domain: str, *, clock: Callable[[], float], journal: Journal, signing_key: bytes) -> None:
         self.accounts: dict[str, Account] = {}
-        """By folded address."""
+        """By address in lower case."""
         self.keys: dict[str, ApiKey] = {}
         """By key id."""
         self.identity_service_down = False
@@ -63,10 +62,10 @@ class Accounts:
 
     def create(self, address: str, *, owner: str | None = None) -> Account:
         """The account of an address, made where it does not exist."""
-        account = self.accounts.get(fold(address))
+        account = self.accounts.get(lowered(address))
         if account is None:
             account = Account(addr=address, owner=owner or address)
-            self.accounts[fold(address)] = account
+            self.accounts[lowered(address)] = account
             self._journal.save_account(account)
         return account
 
@@ -110,12 +109,12 @@ class Accounts:
 
     def expire_tokens(self, address: str | None = None) -> None:
         """Take every token issued so far, to one address or to all, as expired."""
-        self._expired_until_s[_EVERYBODY if address is None else fold(address)] = self._last_iat_s
+        self._expired_until_s[_EVERYBODY if address is None else lowered(address)] = self._last_iat_s
 
     def _is_expired(self, claims: Claims, leeway_s: float) -> bool:
         if claims.exp + leeway_s <= self._clock():
             return True
-        names = (fold(claims.sub), _EVERYBODY)
+        names = (lowered(claims.sub), _EVERYBODY)
         return any(claims.iat <= self._expired_until_s.get(name, 0.0) for name in names)
 
     def exchange(self, authorization: str | None, *, source_ip: str | None, life_s: float) -> tuple[str, Claims]:
@@ -172,7 +171,7 @@ class Accounts:
     def _check_account(self, address: str) -> Account:
         if self.identity_service_down:
             raise Refused(503, "identity service unavailable")
-        account = self.accounts.get(fold(address))
+        account = self.accounts.get(lowered(address))
         if account is None or not account.known:
             raise Refused(400, f"User {address} not found")
         if not account.may_send:

@@ -1,26 +1,27 @@
-"""The control surface of a host, as methods: people, keys, faults, arrivals, federation, what was counted.
-
-`sandbox.routes_control` offers the same methods over HTTP.
-"""
+"""The control surface of a host, as methods and over HTTP: people, keys, faults, arrivals, federation, counts."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
+from aiohttp import web
 
-from fmsg.address import fold
+from fmsg.address import is_address, parse_address
 from sandbox.core import Core
-from sandbox.courier import arrive
 from sandbox.events import ANYBODY
 from sandbox.faults import ANY, Failure
+from sandbox.federation import arrive, retry_now
 from sandbox.listening import Listening
-from sandbox.records import DELIVERED, Recipient, Record, message_hash
+from sandbox.records import DELIVERED, Recipient, Record, compressed_bytes, lowered, message_hash
+from sandbox.routes import CONTROL_PREFIX
 from sandbox.sockets import Socket
 from sandbox.switches import PRESETS, Switches
+from sandbox.wire import Refused, answer, encode, json_object
 
 ASKING: ContextVar[asyncio.Transport | None] = ContextVar("asking", default=None)
 """The connection a control request came in by: it survives what it asks for, so that it can be answered."""
@@ -40,10 +41,12 @@ class Control:
 
     def create_address(self, address: str, *, owner: str | None = None) -> str:
         """An account for the address, which makes it a known recipient. Returns the address."""
+        self._check_local(address)
         return self.core.accounts.create(address, owner=owner).addr
 
     def create_key(self, address: str, *, life_s: float | None = None, cidrs: Sequence[str] | None = None) -> str:
         """A new API key of the address (made where unknown). Returns the key."""
+        self._check_local(address)
         expires_at_s = None if life_s is None else self.core.clock() + life_s
         limits = None if cidrs is None else tuple(cidrs)
         return self.core.accounts.create_key(address, expires_at_s=expires_at_s, cidrs=limits)
@@ -73,6 +76,7 @@ class Control:
         self, address: str, *, known: bool = True, may_send: bool = True, delivery_code: int | None = None
     ) -> None:
         """How an account stands: deleted, not allowed to send, or refusing deliveries with a code."""
+        self._check_local(address)
         account = self.core.accounts.create(address)
         account.known, account.may_send, account.delivery_code = known, may_send, delivery_code
         self.core.accounts.save(account)
@@ -110,7 +114,7 @@ class Control:
             to=[Recipient(addr=address) for address in to],
             type=type_,
             data=content,
-            declared_size=len(content),
+            wire_bytes=compressed_bytes(type_, content),
             pid=pid,
             pid_hash=parent.sha256 if parent is not None else None,
             topic=topic,
@@ -120,7 +124,7 @@ class Control:
             time_s=core.state.stamp(after=parent) if time_s is None else time_s,
         )
         record.sha256 = message_hash(record)
-        arrive(core, record, {fold(address): DELIVERED for address in to if core.is_local(address)})
+        arrive(core, record, {lowered(address): DELIVERED for address in to if core.is_local(address)})
         return record.id
 
     def deliver_each(self, from_: str, to: Sequence[str], *, topic: str = "", body: str = "") -> list[int]:
@@ -153,7 +157,7 @@ class Control:
 
     def lose_events(self, times: int = 1, *, address: str | None = None) -> None:
         """Lose the next events that would have reached an open socket; one per recipient counts."""
-        self.core.listener.lose_next[ANYBODY if address is None else fold(address)] += times
+        self.core.listener.lose_next[ANYBODY if address is None else lowered(address)] += times
 
     def reject_upgrades(self, times: int = 1, *, status: int = 503, text: str = "try again later") -> None:
         """Refuse the next WebSocket upgrades."""
@@ -198,8 +202,8 @@ class Control:
         self.core.listener.lose_next.clear()
         self.core.accounts.identity_service_down = False
         self.core.accounts.database_down = False
-        self.core.courier.cut.clear()
-        self.core.courier.refusal = None
+        self.core.links.cut.clear()
+        self.core.links.refusal = None
 
     async def refuse_connections(self) -> None:
         """Refuse new connections and abort the open ones, until `accept_connections`."""
@@ -214,17 +218,17 @@ class Control:
         self._port().restart(down_s, spare=ASKING.get())
 
     def cut_link(self, domain: str) -> None:
-        """No deliveries between this host and the domain, either way."""
-        self.core.courier.cut.add(fold(domain))
+        """Stop deliveries between this host and the domain, both ways."""
+        self.core.links.cut.add(check_domain(domain))
 
     def mend_link(self, domain: str) -> None:
         """Deliver again; what waited on this side goes out now."""
-        self.core.courier.cut.discard(fold(domain))
-        self.core.courier.retry_now()
+        self.core.links.cut.discard(check_domain(domain))
+        retry_now(self.core)
 
     def refuse_deliveries(self, code: int | None) -> None:
         """Refuse what other hosts bring with this delivery code; None takes it again."""
-        self.core.courier.refusal = code
+        self.core.links.refusal = code
 
     def set_switches(self, changes: dict[str, Any] | None = None, *, preset: str | None = None) -> dict[str, Any]:
         """Replace the switches by a preset, then change single ones. Returns all of them."""
@@ -253,13 +257,17 @@ class Control:
             "sockets_overrun": core.faults.cut_bursts,
             "messages": len(core.state.messages),
             "next_id": core.state.next_id,
-            "undelivered": core.courier.undelivered,
+            "undelivered": sum(map(len, core.links.stalled.values())),
         }
 
     def reset_stats(self) -> None:
         """Start counting anew; open sockets stay counted."""
         self.core.faults.reset_counters()
         self.core.listener.frames = self.core.listener.lost = 0
+
+    def _check_local(self, address: str) -> None:
+        if not self.core.is_local(parse_address(address)):
+            raise ValueError(f"address: {address} does not belong to {self.core.domain}; ask the host of its domain")
 
     def _port(self) -> Listening:
         if self.listening is None:
@@ -274,3 +282,79 @@ class Control:
             for socket in self._sockets(None):
                 if self.core.accounts.keys[socket.key_id].revoked:
                     socket.close()
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def check_domain(domain: str) -> str:
+    """The domain in lower case. Raises `ValueError` for what cannot be one."""
+    if "@" in domain or not is_address(f"@user@{domain}"):
+        raise ValueError(f"domain: {domain!r} cannot be a domain; name one such as here.test")
+    return lowered(domain)
+
+
+def methods_of(control: Control) -> dict[str, Callable[..., Any]]:
+    """Every public method by name."""
+    return {name: method for name, method in inspect.getmembers(control, inspect.ismethod) if name[0] != "_"}
+
+
+def arguments_of(method: Callable[..., Any]) -> type[msgspec.Struct]:
+    """The struct a method's JSON arguments are read into."""
+    hints = get_type_hints(method)
+    fields: list[Any] = []
+    for name, parameter in inspect.signature(method).parameters.items():
+        default = {} if parameter.default is inspect.Parameter.empty else {"default": parameter.default}
+        fields.append((name, hints[name], msgspec.field(name=name.rstrip("_"), **default)))
+    # Named after the method, because the name is part of what a wrong argument is answered with.
+    return msgspec.defstruct(method.__name__, fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def add_control(app: web.Application, control: Control) -> None:
+    """Put the control surface on an application."""
+    methods = methods_of(control)
+    for name, method in methods.items():
+        app.router.add_post(f"{CONTROL_PREFIX}/{name}", _handler(method))
+
+    async def stats(_: web.Request) -> web.Response:
+        return answer({"result": control.stats()})
+
+    async def index(_: web.Request) -> web.Response:
+        listing = encode({name: _described(method) for name, method in methods.items()})
+        return web.Response(body=msgspec.json.format(listing) + b"\n", content_type="application/json")
+
+    app.router.add_get(f"{CONTROL_PREFIX}/stats", stats)
+    app.router.add_get(CONTROL_PREFIX, index)
+
+
+def _handler(method: Callable[..., Any]) -> Handler:
+    arguments = arguments_of(method)
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        fields = await json_object(request, optional=True)
+        token = ASKING.set(request.transport)
+        try:
+            given = msgspec.convert(fields, arguments)
+            result = method(**msgspec.structs.asdict(given))
+            if inspect.isawaitable(result):
+                result = await result
+        except (msgspec.ValidationError, ValueError) as error:
+            raise Refused(400, str(error)) from None
+        except KeyError as error:
+            raise Refused(404, f"unknown: {error.args[0]!r}") from None
+        finally:
+            ASKING.reset(token)
+        return answer({"result": result})
+
+    return handle
+
+
+def _described(method: Callable[..., Any]) -> dict[str, Any]:
+    """What a method does, and its arguments by the names that it takes: type, and default where it has one."""
+    what = (inspect.getdoc(method) or "").partition("\n")[0]
+    arguments = {
+        name.rstrip("_"): parameter.annotation
+        + ("" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}")
+        for name, parameter in inspect.signature(method).parameters.items()
+    }
+    return {"does": what, "arguments": arguments}

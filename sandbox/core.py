@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from fmsg.address import fold
 from sandbox.accounts import Accounts
-from sandbox.courier import Courier
 from sandbox.events import Event, Listener
 from sandbox.faults import Faults
-from sandbox.journal import Journal, NoJournal, SqliteJournal
-from sandbox.records import Record, domain_of
+from sandbox.records import Record, domain_of, lowered
 from sandbox.render import Renderer
-from sandbox.state import MAX_ID, State
+from sandbox.store import MAX_ID, Journal, NoJournal, SqliteJournal, State
 from sandbox.switches import Limits, Switches
-from sandbox.wire import MAX_ID_DIGITS, Refused, encode
+from sandbox.wire import MAX_ID_DIGITS, Refused, encode, is_hash
 
-_HASH_DIGITS = 64
-"""A sha256 in hexadecimal."""
+
+class Links:
+    """How a host stands with other hosts."""
+
+    def __init__(self) -> None:
+        self.peers: dict[str, Core] = {}
+        """Hosts that can be reached, by domain in lower case."""
+        self.cut: set[str] = set()
+        """Domains that cannot be reached for now, peers or not."""
+        self.answering = True
+        """Whether this host answers other hosts."""
+        self.refusal: int | None = None
+        """Code for every message another host brings. None takes them."""
+        self.stalled: dict[str, list[Callable[[], None]]] = {}
+        """Deliveries waiting for a domain that does not answer."""
 
 
 class Core:
@@ -36,8 +47,8 @@ class Core:
         clock: Callable[[], float],
         rng: random.Random,
     ) -> None:
-        self.domain = fold(domain)
-        """The domain whose addresses live here, folded."""
+        self.domain = lowered(domain)
+        """The domain whose addresses live here, in lower case."""
         self.limits = limits
         self.clock = clock
         journal: Journal = NoJournal() if store == "memory" else SqliteJournal(store)
@@ -47,12 +58,14 @@ class Core:
         self.accounts = Accounts(self.domain, clock=clock, journal=journal, signing_key=signing_key)
         self.renderer = Renderer(self.domain, switches)
         self.listener = Listener(self._frame, shuffle=self._shuffles, rng=rng)
-        self.courier = Courier(self)
+        self.links = Links()
+        """How the host stands with other hosts."""
         self.faults = Faults()
         self.token_life_s = switches.token_life_s
         """Life of the tokens issued from now on."""
         self.unlisted: set[int] = set()
         """Ids of messages whose event went out before they can be read."""
+        self._timers: set[asyncio.TimerHandle] = set()
         if isinstance(journal, SqliteJournal):
             self._load(journal, facts)
             journal.save_fact("signing_key", signing_key.hex())
@@ -72,9 +85,9 @@ class Core:
 
     def resolve(self, text: str) -> Record:
         """The message that a path's ``{id}`` names. 400 for nonsense, 404 ``message not found``."""
-        if len(text) == _HASH_DIGITS and self.switches.hash_ids and self.switches.hashes:
+        if is_hash(text) and self.switches.hash_ids and self.switches.hashes:
             message_id = self.state.by_hash.get(text.lower(), 0)
-        elif text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS and int(text) <= MAX_ID:
+        elif text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS and 0 < int(text) <= MAX_ID:
             message_id = int(text)
         else:
             raise Refused(400, "invalid message id")
@@ -87,24 +100,24 @@ class Core:
         """As `resolve`, for somebody who wants to read it. 403 ``access denied`` for who takes no part in it."""
         record = self.resolve(text)
         if not self.sees(record, viewer):
-            if record.is_participant(fold(viewer)):
+            if record.is_participant(lowered(viewer)):
                 raise Refused(404, "message not found")
             raise Refused(403, "access denied")
         return record
 
     def sees(self, record: Record, viewer: str) -> bool:
         """Whether the viewer may read the message now."""
-        folded = fold(viewer)
-        if fold(record.from_) == folded:
+        lower = lowered(viewer)
+        if lowered(record.from_) == lower:
             return True
         if record.id in self.unlisted or (record.is_draft and not self.switches.drafts_shown):
             return False
-        return record.is_participant(folded) and folded not in record.refused()
+        return record.is_participant(lower) and lower not in record.refused()
 
     def announce(self, kind: str, record: Record, to: list[str]) -> None:
         """Tell those of ``to`` who live here and were not refused."""
         refused = record.refused()
-        local = [address for address in to if self.is_local(address) and fold(address) not in refused]
+        local = [address for address in to if self.is_local(address) and lowered(address) not in refused]
         self.listener.notify(kind, record.id, local)
 
     def lead(self, record: Record) -> None:
@@ -112,12 +125,32 @@ class Core:
         lead_s = self.switches.event_lead_s
         if lead_s > 0:
             self.unlisted.add(record.id)
-            self.courier.later(lead_s, lambda: self.unlisted.discard(record.id))
+            self.later(lead_s, lambda: self.unlisted.discard(record.id))
+
+    def peer(self, domain: str) -> Core | None:
+        """The host of a domain if it answers now."""
+        found = self.links.peers.get(domain)
+        if found is None or domain in self.links.cut or self.domain in found.links.cut:
+            return None
+        return found if found.links.answering else None
+
+    def later(self, delay_s: float, job: Callable[[], None]) -> None:
+        """Run the job after the delay, unless the host is closed first."""
+
+        def run() -> None:
+            self._timers.discard(timer)
+            job()
+
+        timer = asyncio.get_running_loop().call_later(delay_s, run)
+        self._timers.add(timer)
 
     def close(self) -> None:
         """Stop timers and close the journal."""
-        self.courier.answering = False
-        self.courier.close()
+        self.links.answering = False
+        self.links.stalled.clear()
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
         self.listener.close()
         self.state.journal.close()
 
@@ -132,7 +165,7 @@ class Core:
 
     def _load(self, journal: SqliteJournal, facts: dict[str, str]) -> None:
         for account in journal.accounts():
-            self.accounts.accounts[fold(account.addr)] = account
+            self.accounts.accounts[lowered(account.addr)] = account
         for key in journal.api_keys():
             self.accounts.keys[key.key_id] = key
         self.state.load(journal.messages(), facts)

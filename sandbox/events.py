@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from fmsg.address import fold
+from sandbox.records import lowered
 
 ANYBODY = "*"
 """Stands for every address where events are to be lost."""
@@ -23,7 +23,7 @@ _SWAP_CHANCE = 0.25
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something to tell: ``kind`` as on the wire, about a message, to these addresses (as written or folded)."""
+    """Something to tell: ``kind`` as on the wire, about a message, to these addresses (as written or in lower case)."""
 
     kind: str
     message_id: int
@@ -54,7 +54,7 @@ class Listener:
         self.deaf = False
         """While True, events are silently lost and sockets stay open."""
         self.lose_next: Counter[str] = Counter()
-        """So many coming events are silently lost, by folded address; ``*`` is any address."""
+        """So many coming events are silently lost, by address in lower case; ``*`` is any address."""
         self.lost = 0
         """Events lost so far."""
         self.frames = 0
@@ -68,38 +68,40 @@ class Listener:
 
     def add(self, address: str, ear: Ear) -> None:
         """Feed this socket from now on. Several per address are allowed."""
-        self._ears.setdefault(fold(address), []).append(ear)
+        self._ears.setdefault(lowered(address), []).append(ear)
 
     def remove(self, address: str, ear: Ear) -> None:
         """Stop feeding this socket; harmless when it is gone already."""
-        ears = self._ears.get(fold(address))
+        ears = self._ears.get(lowered(address))
         if ears is not None and ear in ears:
             ears.remove(ear)
             if not ears:
-                del self._ears[fold(address)]
+                del self._ears[lowered(address)]
 
     def ears(self, address: str | None = None) -> list[Ear]:
         """The open sockets of one address, or all of them."""
         if address is not None:
-            return list(self._ears.get(fold(address), ()))
+            return list(self._ears.get(lowered(address), ()))
         return [ear for ears in self._ears.values() for ear in ears]
 
     def counts(self) -> dict[str, int]:
-        """Open sockets by folded address."""
+        """Open sockets by address in lower case."""
         return {address: len(ears) for address, ears in self._ears.items()}
 
     def notify(self, kind: str, message_id: int, to: Iterable[str]) -> None:
         """Queue an event. Nobody is told when the listener is deaf."""
-        listening = tuple(address for address in to if fold(address) in self._ears and not self._loses(fold(address)))
+        listening = tuple(
+            address for address in to if lowered(address) in self._ears and not self._loses(lowered(address))
+        )
         if not listening:
             return
         self._waiting.append(Event(kind, message_id, listening))
         if self._pass is None:
             self._pass = asyncio.get_running_loop().call_soon(self._work)
 
-    def _loses(self, folded: str) -> bool:
+    def _loses(self, lower: str) -> bool:
         lost = self.deaf
-        for name in (folded, ANYBODY):
+        for name in (lower, ANYBODY):
             if not lost and self.lose_next and self.lose_next[name] > 0:
                 self.lose_next[name] -= 1
                 lost = True
@@ -133,7 +135,7 @@ class Listener:
 
     def _tell(self, event: Event) -> None:
         for address in event.to:
-            ears = self._ears.get(fold(address))
+            ears = self._ears.get(lowered(address))
             if not ears:
                 continue
             frame = self._build(event, address)

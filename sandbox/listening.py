@@ -31,6 +31,11 @@ class Listening:
         self._reserved: socket.socket | None = None
         self._restart: asyncio.Task[None] | None = None
 
+    @property
+    def url(self) -> str:
+        """The base URL."""
+        return f"http://{f'[{self.address}]' if ':' in self.address else self.address}:{self.port}"
+
     async def accept(self) -> None:
         """Listen; nothing happens when it does already."""
         if self._site is not None:

@@ -1,13 +1,12 @@
-"""What a host stores: messages, add-to batches, attachments, accounts, API keys. Mutable, owned by `sandbox.state`."""
+"""What a host stores: messages, add-to batches, attachments, accounts, API keys. Mutable, owned by `sandbox.store`."""
 
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Iterator
 
 import msgspec
-
-from fmsg.address import fold
 
 UNKNOWN_USER = 100
 """Delivery code for an address the domain does not have."""
@@ -28,6 +27,31 @@ DELIVERED = 200
 """Delivery code, on the sender's host, of a confirmed delivery."""
 
 
+_COMPRESSED_FROM_BYTES = 512
+"""Hosts do not try to compress less."""
+
+_SAMPLE_BYTES = 8192
+"""What hosts look at first."""
+
+_COMPRESSED_MEDIA = ("audio/", "video/")
+"""Media that are compressed already."""
+
+_COMPRESSED_TYPES = frozenset(
+    {
+        "application/epub+zip",
+        "application/gzip",
+        "application/octet-stream",
+        "application/pdf",
+        "application/zip",
+        "image/gif",
+        "image/jpeg",
+        "image/png",
+        "image/webp",
+    }
+)
+"""Common types that hosts do not try to compress."""
+
+
 class Recipient(msgspec.Struct, kw_only=True):
     """One recipient of a message or batch and what is known of the delivery."""
 
@@ -45,9 +69,9 @@ class Batch(msgspec.Struct, kw_only=True):
     time_s: float | None = None
     sha256: str | None = None
 
-    def names(self, folded: str) -> bool:
+    def names(self, lower: str) -> bool:
         """Whether the batch adds this address."""
-        return any(fold(recipient.addr) == folded for recipient in self.to)
+        return any(lowered(recipient.addr) == lower for recipient in self.to)
 
 
 class Attachment(msgspec.Struct, kw_only=True):
@@ -69,16 +93,18 @@ class Reacted(msgspec.Struct, kw_only=True):
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One message as this host stores it. ``time_s`` None marks a draft.
 
-    ``pid_hash`` is the hash the parent was named by: the message's own, or that of one of its batches. ``is_utf8`` is
-    None until somebody asked. ``reads`` and ``reactions`` are keyed by folded address.
+    ``pid_hash`` is the hash the parent was named by: the message's own, or that of one of its batches. ``wire_bytes``
+    is the length of the compressed body, None where it travels as it is. ``is_utf8`` is None until somebody asked.
+    ``reads`` and ``reactions`` are keyed by address in lower case.
     """
 
     id: int
     from_: str
     to: list[Recipient]
     type: str
+    version: int = 1
     data: bytes = b""
-    declared_size: int = 0
+    wire_bytes: int | None = None
     pid: int | None = None
     pid_hash: str | None = None
     topic: str = ""
@@ -114,25 +140,25 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
         return recipient.code is None or recipient.code < 0
 
     def refused(self) -> set[str]:
-        """The folded addresses of those who were refused and take part in no other way."""
+        """The addresses, in lower case, of those who were refused and take part in no other way."""
         refused: set[str] = set()
-        others = {fold(self.from_)}
+        others = {lowered(self.from_)}
         for recipient in self.recipients():
-            (others if self.reaches(recipient) else refused).add(fold(recipient.addr))
+            (others if self.reaches(recipient) else refused).add(lowered(recipient.addr))
         return refused - others
 
-    def is_primary(self, folded: str) -> bool:
+    def is_primary(self, lower: str) -> bool:
         """Whether the address is the sender or in ``to``."""
-        return fold(self.from_) == folded or any(fold(recipient.addr) == folded for recipient in self.to)
+        return lowered(self.from_) == lower or any(lowered(recipient.addr) == lower for recipient in self.to)
 
-    def is_recipient(self, folded: str) -> bool:
+    def is_recipient(self, lower: str) -> bool:
         """Whether the address is in ``to`` or was added."""
-        return any(fold(recipient.addr) == folded for recipient in self.recipients())
+        return any(lowered(recipient.addr) == lower for recipient in self.recipients())
 
-    def is_participant(self, folded: str) -> bool:
+    def is_participant(self, lower: str) -> bool:
         """Sender, recipient, adder or added."""
-        return self.is_primary(folded) or any(
-            fold(batch.adder) == folded or batch.names(folded) for batch in self.add_to
+        return self.is_primary(lower) or any(
+            lowered(batch.adder) == lower or batch.names(lower) for batch in self.add_to
         )
 
     def recipients(self) -> Iterator[Recipient]:
@@ -142,12 +168,12 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
             yield from batch.to
 
     def participants(self) -> dict[str, str]:
-        """Every participant once: folded address to address as written."""
-        seen = {fold(self.from_): self.from_}
+        """Every participant once: address in lower case to address as written."""
+        seen = {lowered(self.from_): self.from_}
         for recipient in self.recipients():
-            seen.setdefault(fold(recipient.addr), recipient.addr)
+            seen.setdefault(lowered(recipient.addr), recipient.addr)
         for batch in self.add_to:
-            seen.setdefault(fold(batch.adder), batch.adder)
+            seen.setdefault(lowered(batch.adder), batch.adder)
         return seen
 
 
@@ -176,9 +202,19 @@ class ApiKey(msgspec.Struct, kw_only=True):
     cidrs: tuple[str, ...] | None = None
 
 
+def lowered(address: str) -> str:
+    """The form a host compares and keys addresses by: lower case, character by character and no wider.
+
+    ``@STRASSE@a.test`` and ``@straße@a.test`` are two accounts.
+    """
+    if address.isascii():
+        return address.lower()
+    return "".join(low if len(low := char.lower()) == 1 else char for char in address)
+
+
 def domain_of(address: str) -> str:
-    """The domain part, folded."""
-    return fold(address.rpartition("@")[2])
+    """The domain part in lower case."""
+    return lowered(address.rpartition("@")[2])
 
 
 def message_hash(record: Record) -> str:
@@ -187,8 +223,8 @@ def message_hash(record: Record) -> str:
     digest.update(
         msgspec.json.encode(
             [
-                fold(record.from_),
-                [fold(recipient.addr) for recipient in record.to],
+                lowered(record.from_),
+                [lowered(recipient.addr) for recipient in record.to],
                 record.pid_hash,
                 repr(record.time_s),
                 record.topic,
@@ -204,5 +240,20 @@ def message_hash(record: Record) -> str:
 
 def batch_hash(message_sha256: str, batch: Batch) -> str:
     """The sha256 a batch is known by on every host."""
-    fields = [message_sha256, fold(batch.adder), [fold(item.addr) for item in batch.to], repr(batch.time_s)]
+    fields = [message_sha256, lowered(batch.adder), [lowered(item.addr) for item in batch.to], repr(batch.time_s)]
     return hashlib.sha256(msgspec.json.encode(fields)).hexdigest()
+
+
+def compressed_bytes(media_type: str, data: bytes) -> int | None:
+    """The length of the body as it travels compressed. None where hosts leave it as it is.
+
+    Hosts compress from 512 bytes on, and only where that saves a fifth: of the first 8 KiB, and of the whole.
+    """
+    essence = media_type.partition(";")[0].strip().lower()
+    if len(data) < _COMPRESSED_FROM_BYTES or essence.startswith(_COMPRESSED_MEDIA) or essence in _COMPRESSED_TYPES:
+        return None
+    sample = data[:_SAMPLE_BYTES]
+    if len(zlib.compress(sample)) * 10 >= len(sample) * 8:
+        return None
+    size = len(zlib.compress(data)) if len(data) > len(sample) else len(zlib.compress(sample))
+    return size if size * 10 < len(data) * 8 else None

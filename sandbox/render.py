@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from fmsg.address import fold
-from sandbox.records import DELIVERED, ELSEWHERE, Batch, Reacted, Recipient, Record, domain_of
+from sandbox.records import DELIVERED, ELSEWHERE, Batch, Reacted, Recipient, Record, domain_of, lowered
 from sandbox.switches import Switches
 
 ATTACHMENT_TYPE = "application/octet-stream"
@@ -29,22 +28,22 @@ class Renderer:
     """Renders for one host: its domain decides which delivery outcomes it knows, its switches which fields it has."""
 
     def __init__(self, domain: str, switches: Switches) -> None:
-        self._domain = fold(domain)
+        self._domain = lowered(domain)
         self.switches = switches
 
     def message(self, record: Record, viewer: str, *, with_id: bool = True) -> dict[str, Any]:
         """The message object. ``viewer`` is the identity it is shown to."""
         switches = self.switches
-        folded = fold(viewer)
-        read_s = record.reads.get(folded)
+        lower = lowered(viewer)
+        read_s = record.reads.get(lower)
         fields: dict[str, Any] = {"id": record.id} if with_id else {}
         fields |= {
-            "version": 1,
+            "version": record.version,
             "has_pid": record.pid is not None,
             "has_add_to": bool(record.add_to),
             "important": record.important,
             "no_reply": record.no_reply,
-            "deflate": False,
+            "deflate": record.wire_bytes is not None,
             "pid": record.pid,
             "from": record.from_,
             "to": self._list([recipient.addr for recipient in record.to]),
@@ -52,7 +51,7 @@ class Renderer:
             "time": record.time_s,
             "topic": record.topic,
             "type": record.type,
-            "size": len(record.data) if record.data else record.declared_size,
+            "size": self._size(record),
             "read": read_s is not None,
             "time_read": read_s,
             "attachments": self._list(
@@ -68,9 +67,9 @@ class Renderer:
             fields["terminal"] = record.terminal
         if switches.reactions:
             fields["reaction"] = record.reaction
-            fields["reactions"] = self._list(_reactions(record))
-        if switches.hashes and record.sha256 is not None:
-            fields["sha256"] = record.sha256
+            fields["reactions"] = _reactions(record)
+        if switches.hashes:
+            fields |= {"sha256": record.sha256, "psha256": record.pid_hash}
         return fields
 
     def batch(self, record: Record, batch: Batch, *, in_thread: bool = False) -> dict[str, Any]:
@@ -92,7 +91,7 @@ class Renderer:
     def thread_message(self, record: Record) -> tuple[dict[str, Any], int]:
         """A visible message of a lineage, and the bytes of text in it."""
         text = _text_of(record)
-        body: dict[str, Any] = {"type": record.type, "size": len(record.data)}
+        body: dict[str, Any] = {"type": record.type, "size": self._size(record)}
         if text is None:
             body["download"] = f"/fmsg/{record.id}/data"
         else:
@@ -108,7 +107,8 @@ class Renderer:
             "time": record.time_s,
             "topic": record.topic,
             "type": record.type,
-            "size": len(record.data),
+            "size": self._size(record),
+            "deflate": record.wire_bytes is not None,
             "no_reply": record.no_reply,
             "important": record.important,
             "body": self._trim(body),
@@ -128,6 +128,11 @@ class Renderer:
         if self.switches.hashes and record.sha256 is not None:
             fields["message_sha256"] = record.sha256
         return self._trim(fields), len(record.data) if text is not None else 0
+
+    def _size(self, record: Record) -> int:
+        """On the sender's host the body's length. On another host its length on the wire, which may be compressed."""
+        received = domain_of(record.from_) != self._domain
+        return record.wire_bytes if received and record.wire_bytes is not None else len(record.data)
 
     def _trim(self, fields: dict[str, Any]) -> dict[str, Any]:
         if not self.switches.thread_omits_empty:

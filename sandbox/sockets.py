@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from sandbox.http import CALLER, CLAIMS, core_of
+from sandbox.routes import CALLER, CLAIMS, core_of
 
 if TYPE_CHECKING:
     from sandbox.core import Core

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 MEBIBYTE = 1024 * 1024
-"""Limits of texts in thread answers are given in MiB (FMSG-003)."""
+"""Hosts give their limits in MiB."""
 
 
 class Switches(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class Switches(msgspec.Struct, frozen=True, kw_only=True):
     """Show a draft to the recipients it names (``time: null`` in list, get, data and thread)."""
 
     null_lists: bool = True
-    """Give null for an empty ``to``, ``add_to``, ``attachments`` or ``reactions``; else an empty list."""
+    """Give null for an empty ``to``, ``add_to`` or ``attachments``; else an empty list."""
 
     thread_omits_empty: bool = True
     """Leave false booleans and empty values out of thread answers."""
@@ -47,7 +47,8 @@ class Switches(msgspec.Struct, frozen=True, kw_only=True):
     """Put the refreshed subject in a ``reaction`` event; else the reaction message."""
 
     broken_inputs_500: bool = True
-    """Answer 500 to a long topic, a NUL in a topic and too many recipients; else 400."""
+    """Answer 500 to what breaks a host: a draft whose topic is over 255 characters or holds a NUL, and the sending of a
+    topic of over 255 bytes or to over 255 recipients. Else 400 for the draft."""
 
     long_names_hang: bool = True
     """Never answer the upload of an attachment with a name over 255 bytes; else 400."""
@@ -101,17 +102,17 @@ class Switches(msgspec.Struct, frozen=True, kw_only=True):
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes a host refuses beyond (FMSG-003: they belong to the host)."""
 
-    body_bytes: int = 10_000_000
+    body_bytes: int = 10 * MEBIBYTE
     """Message body; 413 beyond."""
 
-    attachment_bytes: int = 10_000_000
-    """One attachment; 413 beyond."""
+    attachment_bytes: int = 10 * MEBIBYTE
+    """One attachment; 413 beyond, so that one of exactly this size is taken."""
 
-    message_bytes: int = 20_000_000
+    message_bytes: int = 20 * MEBIBYTE
     """Body and attachments together; 413 beyond."""
 
     topic_bytes: int = 255
-    """The topic's length is one byte on the wire."""
+    """The topic's length is one byte on the wire. A draft may have as many characters."""
 
     recipients: int = 255
     """The number of recipients is one byte on the wire."""

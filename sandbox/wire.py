@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -10,8 +11,15 @@ from aiohttp import web
 MAX_ID_DIGITS = 19
 """2^63-1 has 19 digits; longer numbers are no id and no offset."""
 
+_HASH = re.compile("[0-9a-fA-F]{64}")
+
 encode = msgspec.json.Encoder().encode
 """JSON bytes of plain values; 64-bit ids stay exact numbers."""
+
+
+def is_hash(text: str) -> bool:
+    """Whether the text is a sha256 in hexadecimal."""
+    return _HASH.fullmatch(text) is not None
 
 
 class Refused(Exception):

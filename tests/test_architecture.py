@@ -11,12 +11,14 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 ALLOWED: dict[str, frozenset[str]] = {
     "fmsg": frozenset(),
+    "pages": frozenset(),
     "telemetry": frozenset({"fmsg"}),
     "ledger": frozenset({"fmsg", "telemetry"}),
     "daemon": frozenset({"fmsg", "telemetry", "ledger"}),
     "workers": frozenset({"fmsg", "telemetry", "ledger"}),
-    "mcp_front": frozenset({"fmsg", "telemetry", "ledger"}),
-    "sandbox": frozenset({"fmsg"}),
+    "mcp_front": frozenset({"fmsg", "telemetry", "ledger", "pages"}),
+    "sandbox": frozenset({"fmsg", "pages"}),
+    "fmsg_mcpd": frozenset({"ops"}),
     "ops": frozenset({"fmsg", "telemetry", "ledger", "daemon", "workers", "mcp_front", "sandbox"}),
 }
 """Package → packages of ours it may import besides itself."""

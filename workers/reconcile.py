@@ -7,18 +7,17 @@ list: somebody may be added to a message from long ago, and be told of it by an 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 
-from fmsg.errors import CredentialMissing, FmsgError, Forbidden, HostFailed, HostUnreachable, Throttled, Unauthorized
+from fmsg.errors import CredentialMissing, FmsgError, Forbidden, Transient, Unauthorized
 from ledger.catch_up import FULL_PAGE, OVERLAP, CaughtUp, ListApi, catch_up, look_deeper
-from ledger.port import Activations, Documents, Fleet, Ledger, LedgerError, NoLedger, StaleEpoch
+from ledger.port import Activations, Documents, Fleet, Ledger, NoLedger, StaleEpoch
 from ledger.thread_roots import ThreadApi, resolve_roots
 from ledger.values import Arrival, CallerKey, LedgerState
 from telemetry.metrics import JOBS, LOST_EVENT_DELAY, LOST_EVENTS, RECONCILES
 from workers.callers import Callers
-from workers.queue import TryLater
+from workers.queue import do_each
 from workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -61,25 +60,15 @@ class Reconciler:
 
     async def run(self, callers: Sequence[str]) -> str:
         """Compare a batch. Raises `TryLater` where the host or the store is in trouble: then it is done again whole."""
-        turns = asyncio.Semaphore(self._settings.concurrency)
-        trouble: list[Exception] = []
 
-        async def one(caller: CallerKey) -> None:
-            async with turns:
-                if trouble:
-                    return
-                try:
-                    outcome = await self._caller(caller)
-                except (HostUnreachable, HostFailed, Throttled, LedgerError) as error:
-                    trouble.append(error)
-                    outcome = "failed"
+        async def one(caller: str) -> None:
+            outcome = "failed"
+            try:
+                outcome = await self._caller(CallerKey(caller))
+            finally:
                 RECONCILES.labels(outcome).inc()
 
-        async with asyncio.TaskGroup() as group:
-            for caller in callers:
-                group.create_task(one(CallerKey(caller)))
-        if trouble:
-            raise TryLater(str(trouble[0]), after_s=getattr(trouble[0], "retry_after_s", None))
+        await do_each(callers, one, at_once=self._settings.concurrency)
         return "done"
 
     async def _caller(self, caller: CallerKey) -> str:
@@ -95,7 +84,7 @@ class Reconciler:
         except (Unauthorized, CredentialMissing, Forbidden):
             return "refused"
         except FmsgError as error:
-            if isinstance(error, HostUnreachable | HostFailed | Throttled):
+            if isinstance(error, Transient):
                 raise
             log.warning("caller not compared: %s", error, extra={"action": "reconcile_refused", "caller": caller})
             return "refused"

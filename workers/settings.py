@@ -43,7 +43,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often deferred tasks are looked for."""
 
     deferred_at_once: int = 200
-    """Chores taken at a time: what is left comes next time, a few seconds later."""
+    """Deferred tasks taken at a time: what is left comes next time, a few seconds later."""
 
     retention_every_s: float = 3600.0
     """How often records are looked through that nobody needs any more."""

@@ -6,7 +6,6 @@ gone is gone. A deferred task waits for its caller's next request where there is
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import time
@@ -15,12 +14,13 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from fmsg.backoff import backoff_s
 from fmsg.errors import Conflict, CredentialMissing, FmsgError, Forbidden, NotFound, Unauthorized
 from fmsg.message import Message
-from ledger.port import DeferredTask, DeferredTasks, LedgerError
+from ledger.port import DeferredTask, DeferredTasks
 from telemetry.metrics import DEFERRED_TASKS, JOBS
 from workers.callers import Callers
-from workers.queue import TryLater
+from workers.queue import do_each
 from workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -68,23 +68,11 @@ class DeferredTaskRunner:
         """Do what is due, some at a time. Raises `TryLater` where the store is in trouble."""
         due = await self._deferred.due(self._settings.deferred_at_once)
         DEFERRED_TASKS.set(await self._deferred.depth())
-        turns = asyncio.Semaphore(self._settings.concurrency)
-        trouble: list[LedgerError] = []
 
         async def one(task: DeferredTask) -> None:
-            async with turns:
-                if trouble:
-                    return
-                try:
-                    JOBS.labels(task.kind if task.kind in KINDS else "unknown", await self._do(task)).inc()
-                except LedgerError as error:
-                    trouble.append(error)
+            JOBS.labels(task.kind if task.kind in KINDS else "unknown", await self._do(task)).inc()
 
-        async with asyncio.TaskGroup() as group:
-            for task in due:
-                group.create_task(one(task))
-        if trouble:
-            raise TryLater(str(trouble[0]))
+        await do_each(due, one, at_once=self._settings.concurrency)
         return "done" if due else "idle"
 
     async def _do(self, task: DeferredTask) -> str:
@@ -93,7 +81,7 @@ class DeferredTaskRunner:
             log.warning("unknown deferred task dropped", extra={"action": "deferred_task_unknown", "task": task.kind})
             await self._deferred.done(task)
             return "dropped"
-        delay_s = min(MAX_DELAY_S, FIRST_DELAY_S * 2 ** min(task.attempts, 16)) * self._rng.uniform(0.75, 1.25)
+        delay_s = backoff_s(task.attempts + 1, self._rng, base_s=FIRST_DELAY_S, cap_s=MAX_DELAY_S, least=0.5)
         await self._deferred.add(
             msgspec.structs.replace(task, due_s=self._clock() + delay_s, attempts=task.attempts + 1)
         )

@@ -6,19 +6,15 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from fmsg.http import HostHttp
 from ledger.port import Store
 from workers.callers import Callers
-from workers.queue import Job, MemoryQueue, Queue, count_failures_from_zero
+from workers.queue import ArqQueue, Job, MemoryQueue, Queue, count_failures_from_zero
 from workers.reconcile import Reconciler
 from workers.retention import Retention
 from workers.settings import WorkerSettings
 from workers.tasks import DeferredTaskRunner
-
-if TYPE_CHECKING:
-    from workers.arq_queue import ArqQueue
 
 
 async def run_worker(
@@ -44,8 +40,6 @@ def make_queue(settings: WorkerSettings, *, clock: Callable[[], float], rng: ran
     """The queue that the settings name."""
     if settings.queue_url is None:
         return MemoryQueue(max_jobs=settings.max_jobs, drain_s=settings.drain_s, clock=clock, rng=rng)
-    from workers.arq_queue import ArqQueue  # and with it arq and redis-py, which stdio can do without
-
     return ArqQueue(
         settings.queue_url,
         prefix=settings.prefix,

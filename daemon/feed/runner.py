@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
 
 from daemon.feed.comparer import Comparer
-from daemon.feed.context import FeedContext, count_move
+from daemon.feed.context import FeedContext
+from daemon.feed.copy import LedgerCopy
 from daemon.feed.diagnosis import ASK_MAX_S, STEADY_S, Diagnosis
-from daemon.feed.intake import read_push
 from daemon.feed.machine import WITH_SOCKET, Signal, State, after
-from daemon.feed.recorder import Recorder
-from daemon.feed.socket import Listener
+from daemon.feed.recorder import Recorder, read_push
+from daemon.feed.socket import FeedSocket
 from daemon.feed.tokens import ActivationTokens
-from daemon.schedule import NEVER
-from fmsg.backoff import full_jitter
+from daemon.pacing import NEVER
+from fmsg.backoff import backoff_s
 from fmsg.errors import CredentialMissing
 from fmsg.events import Event
 from fmsg.webapi import WebApi
 from ledger.catch_up import CaughtUp
 from ledger.port import FeedReport, LedgerError
 from ledger.values import CallerKey, Source
-from telemetry.metrics import RECONNECT_DELAY
+from telemetry.metrics import FEEDS, RECONNECT_DELAY
 
 log = logging.getLogger(__name__)
+
+
+STORE_RETRY_S = 10.0
+"""A feed whose part of the store is away tries again at least this often: its socket is open, and a try costs little.
+The daemon itself notices only when all of the store was away."""
 
 
 class FeedRunner:
@@ -36,14 +40,14 @@ class FeedRunner:
 
     __slots__ = (
         "_again",
+        "_asked_until_s",
         "_asks",
         "_check_at_s",
         "_compare_first",
         "_comparer",
         "_ctx",
-        "_delays",
+        "_failures",
         "_list_at_s",
-        "_listener",
         "_live_since_s",
         "_looking",
         "_pages",
@@ -51,9 +55,11 @@ class FeedRunner:
         "_quiet_rounds",
         "_recorder",
         "_retry_at_s",
+        "_socket",
         "_tokens",
         "address",
         "caller",
+        "copy",
         "due_at_s",
         "error",
         "needs_credential",
@@ -69,14 +75,17 @@ class FeedRunner:
         self.error: str | None = None
         self.needs_credential = False
         self.due_at_s = NEVER
+        self.copy = LedgerCopy(ctx.ledger, caller)
+        """The end of the ledger, to be written back where the store loses it."""
         self._ctx = ctx
         self._tokens = ActivationTokens(ctx.activations, caller, address, clock=ctx.clock)
         api = WebApi(ctx.http, self._tokens)
-        self._listener = Listener(ctx, caller, api, self)
-        self._recorder = Recorder(ctx, caller, api, self)
-        self._comparer = Comparer(ctx, caller, address, api, self)
-        self._delays: Iterator[float] | None = None
+        self._socket = FeedSocket(ctx, caller, api, self)
+        self._recorder = Recorder(ctx, caller, api, self.copy, self)
+        self._comparer = Comparer(ctx, caller, address, api, self.copy, self)
+        self._failures = 0
         self._retry_at_s = self._list_at_s = self._check_at_s = self._poll_at_s = self._live_since_s = NEVER
+        self._asked_until_s = 0.0
         self._asks = 0
         self._quiet_rounds = 0
         self._pages = 1
@@ -94,10 +103,17 @@ class FeedRunner:
         )
 
     def start(self, *, gap: bool) -> None:
-        """Begin. ``gap`` says that nobody listened until now: then the list is compared further down."""
+        """Begin. ``gap``: nobody listened until now, so the list is compared further down, and connecting is urgent."""
         self._pages = self._ctx.settings.reconnect_pages if gap else 1
         self._move(Signal.WAKE)
-        self._connect()
+        self._connect(urgent=gap)
+
+    def connect(self) -> bool:
+        """Open the socket if the feed still waits for that; called at the feed's turn."""
+        if self.state is not State.CONNECTING:
+            return False
+        self._socket.open()
+        return True
 
     def poke(self) -> None:
         """A request came and may have left a new token."""
@@ -113,19 +129,29 @@ class FeedRunner:
     def store_came_back(self, within_s: float) -> None:
         """The store was away, for all feeds; compare in so many seconds, or before the next message is recorded.
 
-        Fronts found messages without it and handed out positions: what comes after those must not be recorded first.
+        What it lost stands before the next message in the order of arrival.
         """
         self._compare_first = True
         if self.state is State.LIVE:
             self._comparer.cancel()
             self.reconcile_within(within_s)
+        elif self.state is State.STALLED:
+            self._retry_within(within_s)
+
+    def host_came_back(self, within_s: float) -> None:
+        """The host was away, for all feeds: try again in so many seconds instead of when the delay is over."""
+        if self.state in {State.BACKING_OFF, State.STALLED}:
+            self._retry_within(within_s)
+        elif self._failures:
+            self.reconcile_within(within_s)
 
     async def close(self) -> None:
         """Give up the socket and end everything under way."""
+        self._ctx.connects.drop(self)
         if self.state is not State.IDLE:
             self._move(Signal.REST)
         self._ctx.schedule.at(self, NEVER)
-        ending = [self._listener.cancel(), self._comparer.cancel(), self._looking]
+        ending = [self._socket.cancel(), self._comparer.cancel(), self._looking]
         if self._looking is not None:
             self._looking.cancel()
         await self._recorder.close()
@@ -155,14 +181,12 @@ class FeedRunner:
         self._arm()
 
     def opened(self) -> None:
-        """See `daemon.feed.socket.Owner`."""
         self._set_needs_credential(False)
         self._move(Signal.OPENED)
         self._backfill()
 
     def take(self, event: Event) -> None:
-        """See `daemon.feed.socket.Owner`."""
-        self._comparer.pushed(event.message.id)
+        self._comparer.losses.pushed(event.message.id)
         pushed = read_push(event, self.address)
         if pushed is None:
             return
@@ -176,18 +200,16 @@ class FeedRunner:
             self._recorder.write()
 
     def closed(self, reason: str) -> None:
-        """See `daemon.feed.socket.Owner`."""
         self._comparer.cancel()
-        self._comparer.socket_closed()
+        self._comparer.losses.clear()
         if self._now() - self._live_since_s >= STEADY_S:
-            self._delays = None
+            self._failures = 0
         self._live_since_s = NEVER
         self._pages = self._ctx.settings.reconnect_pages
         self._move(Signal.CLOSED, error=reason or "the socket closed")
         self._back_off()
 
     def connect_failed(self, diagnosis: Diagnosis) -> None:
-        """See `daemon.feed.socket.Owner`."""
         if diagnosis.remedy == "stop":
             self._stop(diagnosis)
         elif diagnosis.remedy == "credential":
@@ -199,27 +221,23 @@ class FeedRunner:
             self._back_off(diagnosis)
 
     def check_within(self, delay_s: float) -> None:
-        """See `daemon.feed.recorder.Owner`."""
         self._check_at_s = min(self._check_at_s, self._now() + delay_s)
         self._arm()
 
     def fell_behind(self) -> None:
-        """See `daemon.feed.recorder.Owner`."""
         if self.state is State.BACKFILLING:
             self._again = True
         elif self.state in WITH_SOCKET and self._move(Signal.BEHIND) is State.BACKFILLING:
             self._backfill()
 
     def write_failed(self, diagnosis: Diagnosis) -> None:
-        """See `daemon.feed.recorder.Owner`."""
         if self.state in {State.LIVE, State.BACKFILLING}:
             self._stall(Signal.FAILED, diagnosis)
 
     def compared(self, result: CaughtUp, source: Source) -> None:
-        """See `daemon.feed.comparer.Owner`."""
         self._set_needs_credential(False)
         self._compare_first = False
-        self._recorder.add_rootless([seen for seen in result.found_late if not seen.root])
+        self._recorder.add_rootless(result.rootless)
         self._recorder.find_roots()
         if self.state is State.BACKFILLING:
             if self._again:
@@ -234,12 +252,14 @@ class FeedRunner:
         elif self.state is State.LIVE:
             if self.error is not None:
                 self.error = None
-                self._ctx.watcher.changed(self.caller, self.state)
+                self._ctx.changed(self.caller)
             if self._comparer.reconciled(result, waiting=self._recorder):
                 self.check_within(self._ctx.settings.lost_grace_s)
             if result.began:
                 # The store was emptied, and with it what it knew of this feed.
-                self._ctx.watcher.changed(self.caller, self.state)
+                self._ctx.changed(self.caller)
+            if self._now() - self._live_since_s >= STEADY_S:
+                self._failures = 0
             self._quiet_rounds = 0 if result.new else self._quiet_rounds + 1
             self._list_at_s = self._now() + self._interval_s()
         elif self.state is State.BACKING_OFF:
@@ -248,12 +268,11 @@ class FeedRunner:
         self._arm()
 
     def far_behind(self) -> None:
-        """See `daemon.feed.comparer.Owner`. Whoever trusts a live feed would miss what is still to be found."""
+        # A reader that trusts a live feed would miss what is still to be found.
         if self.state is State.LIVE:
             self._move(Signal.BEHIND)
 
-    def compare_failed(self, diagnosis: Diagnosis, source: Source, *, store_failed: bool) -> None:
-        """See `daemon.feed.comparer.Owner`."""
+    def compare_failed(self, diagnosis: Diagnosis, source: Source) -> None:
         if diagnosis.remedy == "stop":
             self._stop(diagnosis)
         elif diagnosis.remedy == "credential":
@@ -264,7 +283,7 @@ class FeedRunner:
                 self._move(Signal.UNAUTHORIZED, error=diagnosis.reason)
                 self._list_at_s = NEVER
             self._ask_later()
-        elif self.state is State.BACKFILLING or (self.state is State.LIVE and store_failed):
+        elif self.state is State.BACKFILLING or (self.state is State.LIVE and diagnosis.trouble == "store"):
             self._stall(Signal.FAILED, diagnosis)
         elif self.state is State.BACKING_OFF:
             self._poll_later(diagnosis)
@@ -289,8 +308,10 @@ class FeedRunner:
         if self.state is before:
             return before
         self.since_s = self._ctx.clock()
-        count_move(before, self.state)
-        self._ctx.watcher.changed(self.caller, self.state)
+        for state, change in ((before, -1), (self.state, 1)):
+            if state is not State.IDLE:  # those that rest are not counted
+                FEEDS.labels(state.value).inc(change)
+        self._ctx.changed(self.caller)
         return self.state
 
     def _set_needs_credential(self, needed: bool) -> None:
@@ -298,21 +319,24 @@ class FeedRunner:
             self._asks = 0
         if needed is not self.needs_credential:
             self.needs_credential = needed
-            self._ctx.watcher.changed(self.caller, self.state)
+            self._ctx.changed(self.caller)
 
     def _interval_s(self) -> float:
         return self._ctx.pace.interval_s(self._now(), quiet_rounds=self._quiet_rounds, feeds=self._ctx.feeds)
 
     def _delay_s(self, diagnosis: Diagnosis | None = None) -> float:
         settings = self._ctx.settings
-        if self._delays is None:
-            self._delays = full_jitter(self._ctx.rng, base_s=settings.backoff_base_s, cap_s=settings.backoff_cap_s)
-        return max(next(self._delays), diagnosis.retry_after_s if diagnosis is not None else 0.0)
+        self._failures += 1
+        delay_s = backoff_s(self._failures, self._ctx.rng, base_s=settings.backoff_base_s, cap_s=settings.backoff_cap_s)
+        if diagnosis is None:
+            return delay_s
+        self._asked_until_s = self._now() + diagnosis.retry_after_s
+        if diagnosis.trouble == "store":
+            delay_s = min(delay_s, STORE_RETRY_S)
+        return max(delay_s, diagnosis.retry_after_s)
 
     def _retry(self) -> None:
-        if self.state is State.CONNECTING:
-            self._listener.open()
-        elif self.state is State.BACKING_OFF:
+        if self.state is State.BACKING_OFF:
             self._move(Signal.DUE)
             self._connect()
         elif self.state is State.STALLED and not self.needs_credential:
@@ -320,6 +344,11 @@ class FeedRunner:
             self._backfill()
         else:
             self.poke()
+
+    def _retry_within(self, delay_s: float) -> None:
+        self._failures = 0
+        self._retry_at_s = min(self._retry_at_s, max(self._asked_until_s, self._now() + delay_s))
+        self._arm()
 
     def _backfill(self) -> None:
         self._again = False
@@ -338,14 +367,15 @@ class FeedRunner:
         self._move(Signal.REFUSED, error=diagnosis.reason)
         self._tokens.refuse()
         self._comparer.cancel()
-        self._listener.cancel()
+        self._socket.cancel()
         self._list_at_s = self._check_at_s = NEVER
         self._ask_later()
 
     def _ask_later(self) -> None:
-        delay_s = min(ASK_MAX_S, self._ctx.settings.ask_s * 2 ** min(self._asks, 16))
         self._asks += 1
-        self._retry_at_s = self._now() + delay_s * self._ctx.rng.uniform(0.5, 1.0)
+        ask_s = self._ctx.settings.ask_s
+        delay_s = backoff_s(self._asks, self._ctx.rng, base_s=ask_s, cap_s=ASK_MAX_S, least=0.5)
+        self._retry_at_s = self._now() + delay_s
         self._arm()
 
     async def _look_for_token(self) -> None:
@@ -390,12 +420,8 @@ class FeedRunner:
         self._list_at_s = self._poll_at_s
         self._arm()
 
-    def _connect(self) -> None:
+    def _connect(self, *, urgent: bool = True) -> None:
         self._comparer.cancel()
         self._list_at_s = NEVER
-        delay_s = self._ctx.connect_rate.reserve(self._now())
-        if delay_s > 0.0:
-            self._retry_at_s = self._now() + delay_s
-            self._arm()
-        else:
-            self._listener.open()
+        self._arm()
+        self._ctx.connects.ask(self, urgent=urgent)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
-from typing import Protocol
 
-from daemon.feed.context import FeedContext
-from daemon.feed.diagnosis import Diagnosis, diagnose
+from daemon.feed.context import Feed, FeedContext
+from daemon.feed.diagnosis import diagnose
 from fmsg.errors import FmsgError
-from fmsg.events import Event
 from fmsg.webapi import WebApi
 from ledger.port import LedgerError
 from ledger.values import CallerKey
@@ -19,36 +17,16 @@ from telemetry.metrics import SOCKET_CONNECTS, SOCKET_DISCONNECTS, SOCKETS
 log = logging.getLogger(__name__)
 
 
-class Owner(Protocol):
-    """The feed, as its socket sees it."""
+class FeedSocket:
+    """Opens and reads sockets, one at a time; the feed hears of the latest only."""
 
-    def opened(self) -> None:
-        """The host accepted the upgrade; events follow."""
-        ...
+    __slots__ = ("_api", "_caller", "_ctx", "_feed", "_task")
 
-    def take(self, event: Event) -> None:
-        """An event came."""
-        ...
-
-    def closed(self, reason: str) -> None:
-        """The socket that was open is gone."""
-        ...
-
-    def connect_failed(self, diagnosis: Diagnosis) -> None:
-        """The socket could not be opened."""
-        ...
-
-
-class Listener:
-    """Opens and reads sockets, one at a time; the owner hears of the latest only."""
-
-    __slots__ = ("_api", "_caller", "_ctx", "_owner", "_task")
-
-    def __init__(self, ctx: FeedContext, caller: CallerKey, api: WebApi, owner: Owner) -> None:
+    def __init__(self, ctx: FeedContext, caller: CallerKey, api: WebApi, feed: Feed) -> None:
         self._ctx = ctx
         self._caller = caller
         self._api = api
-        self._owner = owner
+        self._feed = feed
         self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
@@ -56,7 +34,7 @@ class Listener:
         self._task = self._ctx.spawn(self._listen())
 
     def cancel(self) -> asyncio.Task[None] | None:
-        """Close the socket; the owner does not hear of it. Returns the task that is ending, if any.
+        """Close the socket; the feed does not hear of it. Returns the task that is ending, if any.
 
         May be called from within a callback.
         """
@@ -76,9 +54,10 @@ class Listener:
                 SOCKETS.inc()
                 try:
                     opened = True
-                    self._owner.opened()
+                    self._ctx.host_met(self._caller, None)
+                    self._feed.opened()
                     async for event in socket:
-                        self._owner.take(event)
+                        self._feed.take(event)
                         if self._task is not me:
                             return
                 finally:
@@ -86,7 +65,7 @@ class Listener:
                     SOCKET_DISCONNECTS.labels(disconnect_label(socket.close_reason)).inc()
                 if self._task is me:
                     self._task = None
-                    self._owner.closed(socket.close_reason)
+                    self._feed.closed(socket.close_reason)
             return
         except (FmsgError, LedgerError) as error:
             diagnosis = diagnose(error)
@@ -95,13 +74,14 @@ class Listener:
             diagnosis = diagnose(error)
         if not opened:
             SOCKET_CONNECTS.labels("failed" if diagnosis.remedy == "retry" else diagnosis.remedy).inc()
+            self._ctx.host_met(self._caller, diagnosis)
         if self._task is not me:
             return
         self._task = None
         if opened:
-            self._owner.closed(diagnosis.reason)
+            self._feed.closed(diagnosis.reason)
         else:
-            self._owner.connect_failed(diagnosis)
+            self._feed.connect_failed(diagnosis)
 
 
 def disconnect_label(reason: str) -> str:

@@ -1,24 +1,26 @@
 """The fleet in Redis: heartbeats, and leases that are good while their holder's heartbeat is.
 
-A lease is a field of its shard's hash (`ledger.redis.shards`), so one script answers for all callers of a shard, and
+A lease is a field of its shard's hash (`ledger.redis.topology`), so one script answers for all callers of a shard, and
 nothing needs renewing while nothing changes. The hashes live as long as any daemon does::
 
     {fleet}:members            sorted set, daemon id → when its heartbeat expires
     {fleet}:member:ID          the member, with the heartbeat's TTL
+    {fleet}:connects           when the next socket may be opened, in µs; expires when nobody connects
     {lease-NN}:held            hash: caller → "epoch daemon"; the field "" counts the epochs
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from ledger.connect_slots import LONGEST_AHEAD_S, ConnectSlots
 from ledger.port import Lease, Member
-from ledger.redis.scripts import Key, Scripts, script
-from ledger.redis.shards import SHARDS, by_shard
-from ledger.redis.topology import Topology
+from ledger.redis.scripts import HashKey, Key, Scripts, SortedSetKey, StringKey, script
+from ledger.redis.topology import SHARDS, Topology, by_shard
 from ledger.unreadable import tell_unreadable
 from ledger.values import CallerKey, LedgerLimits
 
@@ -40,7 +42,7 @@ BATCH = 500
     """,
     idempotent=True,
 )
-def _beat(*, members: Key, member: Key, id: str, data: bytes, ttl_ms: int) -> int:
+def _beat(*, members: SortedSetKey, member: StringKey, id: str, data: bytes, ttl_ms: int) -> int:
     """Renew a heartbeat."""
     raise NotImplementedError
 
@@ -52,7 +54,7 @@ def _beat(*, members: Key, member: Key, id: str, data: bytes, ttl_ms: int) -> in
     """,
     idempotent=True,
 )
-def _leave(*, members: Key, member: Key, id: str) -> int:
+def _leave(*, members: SortedSetKey, member: StringKey, id: str) -> int:
     """Drop a heartbeat."""
     raise NotImplementedError
 
@@ -65,7 +67,7 @@ def _leave(*, members: Key, member: Key, id: str) -> int:
     """,
     idempotent=True,
 )
-def _ids(*, members: Key) -> list[bytes]:
+def _ids(*, members: SortedSetKey) -> list[bytes]:
     """The ids of the live daemons."""
     raise NotImplementedError
 
@@ -77,7 +79,13 @@ def _ids(*, members: Key) -> list[bytes]:
         local caller, expected = pairs_[i], pairs_[i + 1]
         local held = redis.call('HGET', leases, caller)
         if not held or held == expected then
-            held = redis.call('HINCRBY', leases, '', 1) .. ' ' .. daemon
+            local epoch = redis.pcall('HINCRBY', leases, '', 1)
+            if type(epoch) == 'table' then
+                -- Where the count was damaged it goes on from the time: above all that were given.
+                epoch = redis.call('TIME')[1]
+                redis.call('HSET', leases, '', epoch)
+            end
+            held = epoch .. ' ' .. daemon
             redis.call('HSET', leases, caller, held)
         end
         answer[#answer + 1] = held
@@ -87,7 +95,7 @@ def _ids(*, members: Key) -> list[bytes]:
     """,
     idempotent=True,
 )
-def _take(*, leases: Key, daemon: str, ttl_ms: int, pairs_: Sequence[str]) -> list[bytes]:
+def _take(*, leases: HashKey, daemon: str, ttl_ms: int, pairs_: Sequence[str]) -> list[bytes]:
     """Take leases that are free or stand as expected; how each stands then. ``pairs_``: caller, expected, caller, …"""
     raise NotImplementedError
 
@@ -105,7 +113,7 @@ def _take(*, leases: Key, daemon: str, ttl_ms: int, pairs_: Sequence[str]) -> li
     """,
     idempotent=True,
 )
-def _release(*, leases: Key, daemon: str, callers: Sequence[str]) -> int:
+def _release(*, leases: HashKey, daemon: str, callers: Sequence[str]) -> int:
     """Give up those of the leases that the daemon holds."""
     raise NotImplementedError
 
@@ -122,8 +130,29 @@ def _release(*, leases: Key, daemon: str, callers: Sequence[str]) -> int:
     """,
     idempotent=True,
 )
-def _drop(*, leases: Key, pairs_: Sequence[bytes]) -> int:
+def _drop(*, leases: HashKey, pairs_: Sequence[bytes]) -> int:
     """Drop the leases that still stand as expected."""
+    raise NotImplementedError
+
+
+@script(
+    """
+    local time = redis.call('TIME')
+    local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+    local free = tonumber(redis.call('GET', connects) or '') or now
+    if free < now or free > now + tonumber(ahead_us) then
+        free = now
+    end
+    local granted = math.max(0, math.min(tonumber(count), math.floor((now + within_us - free) / every_us) + 1))
+    if granted > 0 then
+        redis.call('SET', connects, string.format('%.0f', free + granted * every_us), 'PX', ttl_ms)
+    end
+    return {free - now, granted}
+    """,
+    idempotent=True,
+)
+def _reserve(*, connects: Key, count: int, every_us: int, within_us: int, ahead_us: int, ttl_ms: int) -> list[int]:
+    """Reserve moments to open a socket, as `ledger.connect_slots.reserve_slots`: in how many µs, and how many."""
     raise NotImplementedError
 
 
@@ -134,6 +163,7 @@ class RedisFleet:
         self._scripts = scripts
         self._topology = topology
         self._members = topology.shared_key("fleet", "members")
+        self._connects = topology.shared_key("fleet", "connects")
         self._beat_ttl_ms = int(limits.heartbeat_ttl_s * 1000)
         self._lease_ttl_ms = int(limits.lease_ttl_s * 1000)
         self._beats = 0
@@ -189,7 +219,10 @@ class RedisFleet:
         """See `ledger.port.Fleet`."""
         batches = _batches(callers)
         answers = await asyncio.gather(
-            *(self._scripts.command("HMGET", self._leases(shard), *batch, idempotent=True) for shard, batch in batches)
+            *(
+                self._scripts.command("HMGET", self._leases(shard), *batch, idempotent=True, holds="hash")
+                for shard, batch in batches
+            )
         )
         return {
             caller: _lease(caller, held)
@@ -207,11 +240,24 @@ class RedisFleet:
             )
         )
 
+    async def reserve_connects(self, count: int, *, per_s: float, within_s: float) -> ConnectSlots:
+        """Reserved by the clock of Redis, so that daemons agree whatever theirs show."""
+        first_us, granted = await _reserve(
+            self._scripts,
+            connects=self._connects,
+            count=count,
+            every_us=math.ceil(1e6 / per_s),
+            within_us=int(within_s * 1e6),
+            ahead_us=int(LONGEST_AHEAD_S * 1e6),
+            ttl_ms=int(2e3 * LONGEST_AHEAD_S),
+        )
+        return ConnectSlots(first_in_s=first_us / 1e6, every_s=1.0 / per_s, count=granted)
+
     async def sweep(self) -> int:
         """See `ledger.port.Fleet`. Who is alive is read after the holders are, as in `take`."""
         held: list[tuple[int, bytes, bytes]] = []
         for shard in range(SHARDS):
-            words = await self._scripts.command("HGETALL", self._leases(shard), idempotent=True)
+            words = await self._scripts.command("HGETALL", self._leases(shard), idempotent=True, holds="hash")
             held.extend((shard, caller, lease) for caller, lease in _pairs(words) if caller)
         alive = {member.id.encode() for member in await self.members()}
         dead = [one for one in held if one[2].partition(b" ")[2] not in alive]

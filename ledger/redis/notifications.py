@@ -16,9 +16,11 @@ from typing import Any
 import redis.exceptions as faults
 from redis.asyncio.client import PubSub
 
+from fmsg.backoff import backoff_s
 from ledger.memory import Listeners
 from ledger.redis.topology import Topology
 from ledger.values import CallerKey
+from telemetry.logs import SELDOM
 from telemetry.metrics import REDIS_RECONNECTS
 
 log = logging.getLogger(__name__)
@@ -87,7 +89,7 @@ class RedisNotifications:
             self.connected.clear()
 
     async def _run(self) -> None:
-        delays = 0
+        failures = 0
         while True:
             try:
                 async with self._topology.pubsub() as reader:
@@ -95,20 +97,19 @@ class RedisNotifications:
                     await self._read(reader)
             except (faults.RedisError, faults.RedisClusterException, OSError) as error:
                 if self.connected.is_set():
-                    delays = 0
+                    failures = 0
                     REDIS_RECONNECTS.inc()
                 self.connected.clear()
                 log.warning(
                     "the connection for notifications failed",
-                    extra={"action": "notifications_lost", "error": repr(error)},
+                    extra={"action": "notifications_lost", "error": repr(error), **SELDOM},
                 )
             except Exception:
                 # Whatever it was, waiters must not lose their reader for the rest of the process's life.
                 self.connected.clear()
                 log.exception("the reader of notifications failed", extra={"action": "notifications_failed"})
-            ceiling_s = min(self._first_delay_s * 2**delays, self._max_delay_s)
-            delays = min(delays + 1, 16)
-            await asyncio.sleep(self._rng.uniform(0.0, ceiling_s))
+            failures += 1
+            await asyncio.sleep(backoff_s(failures, self._rng, base_s=self._first_delay_s, cap_s=self._max_delay_s))
 
     async def _read(self, reader: PubSub) -> None:
         """Read until the connection fails."""

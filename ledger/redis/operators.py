@@ -2,7 +2,7 @@
 
 Keys, all with a TTL; orders are published on the channel ``orders`` and kept nowhere::
 
-    {processes}:index          sorted set, process id → when it counts as gone
+    {processes}:index          sorted set, process id → when it was heard last
     {processes}:process:ID     the process, with the same TTL
 """
 
@@ -15,7 +15,7 @@ import msgspec
 
 from ledger.memory import MemoryOrders
 from ledger.operators import Order, Process, in_order
-from ledger.redis.scripts import Key, Scripts, script
+from ledger.redis.scripts import Key, Scripts, SortedSetKey, StringKey, script
 from ledger.redis.topology import Topology
 from ledger.unreadable import tell_unreadable
 from ledger.values import LedgerLimits
@@ -32,15 +32,14 @@ _decode_process = msgspec.json.Decoder(Process).decode
 @script(
     """
     local time = redis.call('TIME')
-    local expires = tonumber(time[1]) + tonumber(time[2]) / 1000000 + tonumber(ttl_ms) / 1000
     redis.call('SET', process, data, 'PX', ttl_ms)
-    redis.call('ZADD', index, string.format('%.6f', expires), id)
+    redis.call('ZADD', index, time[1] .. '.' .. string.format('%06d', time[2]), id)
     redis.call('PEXPIRE', index, ttl_ms)
     return 1
     """,
     idempotent=True,
 )
-def _announce(*, index: Key, process: Key, id: str, data: bytes, ttl_ms: int) -> int:
+def _announce(*, index: SortedSetKey, process: StringKey, id: str, data: bytes, ttl_ms: int) -> int:
     """Say that a process runs."""
     raise NotImplementedError
 
@@ -52,7 +51,7 @@ def _announce(*, index: Key, process: Key, id: str, data: bytes, ttl_ms: int) ->
     """,
     idempotent=True,
 )
-def _withdraw(*, index: Key, process: Key, id: str) -> int:
+def _withdraw(*, index: SortedSetKey, process: StringKey, id: str) -> int:
     """Say that it has ended."""
     raise NotImplementedError
 
@@ -60,13 +59,13 @@ def _withdraw(*, index: Key, process: Key, id: str) -> int:
 @script(
     """
     local time = redis.call('TIME')
-    redis.call('ZREMRANGEBYSCORE', index, '-inf', tonumber(time[1]) + tonumber(time[2]) / 1000000)
-    return redis.call('ZRANGE', index, 0, -1)
+    redis.call('ZREMRANGEBYSCORE', index, '-inf', '(' .. (tonumber(time[1]) - tonumber(ttl_ms) / 1000))
+    return redis.call('ZRANGE', index, 0, -1, 'WITHSCORES')
     """,
     idempotent=True,
 )
-def _ids(*, index: Key) -> list[bytes]:
-    """The ids of those that run."""
+def _heard(*, index: SortedSetKey, ttl_ms: int) -> list[bytes]:
+    """Each process id, followed by when it was heard last."""
     raise NotImplementedError
 
 
@@ -96,20 +95,24 @@ class RedisProcesses:
 
     async def present(self) -> Sequence[Process]:
         """See `ledger.operators.Processes`."""
-        ids = [id_.decode() for id_ in await _ids(self._scripts, index=self._index)]
-        if not ids:
+        words = await _heard(self._scripts, index=self._index, ttl_ms=self._ttl_ms)
+        if not words:
             return ()
-        found = await self._scripts.command("MGET", *(self._key(id_) for id_ in ids), idempotent=True)
-        return in_order(one for data in found if data is not None and (one := _read_process(data)) is not None)
+        keys = [self._key(id_.decode()) for id_ in words[::2]]
+        found = await self._scripts.command("MGET", *keys, idempotent=True)
+        read = (_read_process(data, at) for data, at in zip(found, words[1::2], strict=True))
+        return in_order(process for process in read if process is not None)
 
     def _key(self, process_id: str) -> Key:
         return self._topology.shared_key("processes", f"process:{process_id}")
 
 
-def _read_process(data: bytes) -> Process | None:
+def _read_process(data: bytes | None, heard_at: bytes) -> Process | None:
     """A process whose word cannot be read is not shown; it says it again in a moment."""
+    if data is None:
+        return None
     try:
-        return _decode_process(data)
+        return msgspec.structs.replace(_decode_process(data), heard_at_s=float(heard_at))
     except msgspec.DecodeError:
         tell_unreadable("process")
         return None
@@ -142,3 +145,57 @@ class RedisOrders:
             log.warning("an order is not understood", extra={"action": "order_unknown"})
             return
         self._here.heard(order)
+
+
+OLDEST = (6, 2)
+"""XRANGE and ZADD as the scripts use them came until 6.2; Valkey counts as the Redis version it names."""
+
+
+class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """From INFO. ``persists``: changes outlive a restart. ``max_memory_bytes`` 0 is no limit."""
+
+    product: str
+    version: str
+    redis_version: str
+    role: str
+    eviction: str
+    persists: bool
+    used_memory_bytes: int
+    max_memory_bytes: int
+    uptime_s: float = 0.0
+
+    def advice(self) -> tuple[str, ...]:
+        """What is wrong with the server: thing, reason, next step, one sentence or two each."""
+        found = []
+        if tuple(int(part) for part in self.redis_version.split(".")[:2]) < OLDEST:
+            found.append(f"Redis {self.redis_version}: too old, scripts need 6.2. Upgrade it, or use Valkey.")
+        if self.role != "master":
+            found.append("Redis: this server is a replica and refuses writes. Point FMSG_REDIS_URL at the primary.")
+        if self.eviction != "noeviction":
+            found.append(
+                f"maxmemory-policy {self.eviction}: when memory is short Redis drops ledgers, which are then "
+                "rebuilt from the host. Set it to noeviction."
+            )
+        if not self.persists:
+            found.append(
+                "persistence: off, so a restart forgets subscriptions and which messages were returned already. "
+                "Set appendonly yes."
+            )
+        return tuple(found)
+
+
+async def server_facts(scripts: Scripts) -> ServerFacts:
+    """Ask the server (of a Cluster, one node). Raises `LedgerUnavailable`, also where the ACL user may not ask."""
+    info = await scripts.command("INFO", idempotent=True)
+    product = "Valkey" if "valkey_version" in info else "Redis"
+    return ServerFacts(
+        product=product,
+        version=str(info.get("valkey_version") or info["redis_version"]),
+        redis_version=str(info["redis_version"]),
+        role=str(info["role"]),
+        eviction=str(info["maxmemory_policy"]),
+        persists=info["aof_enabled"] == 1,
+        used_memory_bytes=int(info["used_memory"]),
+        max_memory_bytes=int(info["maxmemory"]),
+        uptime_s=float(info["uptime_in_seconds"]),
+    )

@@ -1,43 +1,57 @@
-"""The ASGI application of the HTTP front: what is checked in which order before a request reaches the MCP server.
+"""The ASGI application of the HTTP front: which path leads where, and what a request meets before the MCP server.
 
-Host, origin, method and key are looked at before anything of the body is read; the body is bounded in size, time and
-shape; whatever is over a budget is answered with the name of the budget and, where it helps, when to come back.
+Host, origin, key and method are looked at before anything of the body is read. The body is bounded in size, rate and
+shape. What is over a budget is answered with the name of the budget and, where it helps, when to come back.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mcp_types
 import msgspec
 from mcp.server.lowlevel import Server
 from mcp.shared.inbound import x_mcp_header_map
 
-from fmsg.errors import FmsgError, HostRefused, Throttled
-from fmsg.redact import scrub
 from mcp_front.callers import Callers, KeyCaller
-from mcp_front.framing import quoted, visible
-from mcp_front.http.connection import Connection
-from mcp_front.http.gate import Challenge, HostGate, OriginGate, bearer_key, values_of
-from mcp_front.http.receiving import BodyRefused, ClientGone, Upload, Uploads, read_body
-from mcp_front.http.request import Rejected, read_envelope
-from mcp_front.http.response import Exchange, Receive, Send, reply
-from mcp_front.http.sources import Guesses, TooManyGuesses, is_trusted, parse_networks, source_of
+from mcp_front.http.admission import (
+    Admitted,
+    Authenticator,
+    BindRefused,
+    Guesses,
+    HostGate,
+    OriginGate,
+    RawHeaders,
+    Refused,
+    is_trusted,
+    parse_networks,
+    retry_after,
+    values_of,
+)
+from mcp_front.http.body import BodyRefused, ClientGone, Malformed, TooDeep, TooManyItems, read_body
+from mcp_front.http.connection import DISCARDED_BYTES, Connection
+from mcp_front.http.request import Rejected, body_rejected, read_envelope
+from mcp_front.http.response import Exchange, Receive, Send, SlowReader, reply
+from mcp_front.limits import AnswerRoom, AnswerShare, ByteBudget, ByteShare, OverBudget, answer_limits, upload_limits
 from mcp_front.settings import FrontSettings
-from mcp_front.timer_wheel import Wheel
+from mcp_front.timer_wheel import TimerWheel
 from telemetry import metrics
 
-OUTAGE_RETRY_S = 5.0
-"""When to come back while the host cannot be asked about keys; hosts restart in seconds."""
+if TYPE_CHECKING:
+    from mcp_front.oauth.app import SignIn
+
 PREFLIGHT_MAX_AGE_S = 600
 """How long a browser may remember a preflight; the list of origins changes with a deploy only."""
+DOCUMENTATION_URL = "https://github.com/markmnl/fmsg-mcpd/tree/main/docs"
+"""Where the documentation is, for people who open the server in a browser."""
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}", re.ASCII)
 _HEADER_NAME = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]{1,64}")
+_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _ALLOWED_HEADERS = (
     "authorization",
     "content-type",
@@ -50,10 +64,8 @@ _ALLOWED_HEADERS = (
 )
 
 EXCLUDE_STORE = b"exclude=redis"
-"""Asks /readyz about the process alone. For whoever chooses where requests go: without Redis waits go on by polling,
-and a proxy that takes every front away for that would end them."""
-
-RawHeaders = list[tuple[bytes, bytes]]
+"""Asks /readyz about the process alone. It is for a proxy that chooses where requests go: without Redis every front is
+as good as the others, and to take them all away would end the waits they hold."""
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
@@ -62,6 +74,9 @@ class HttpRequest(msgspec.Struct, frozen=True):
     caller: KeyCaller
     request_id: str
     accepts_stream: bool
+    answer: AnswerRoom
+    may_write: bool = True
+    """Whether more than reading was granted: always with an API key."""
 
 
 class Accepts(msgspec.Struct, frozen=True):
@@ -69,17 +84,6 @@ class Accepts(msgspec.Struct, frozen=True):
 
     json: bool
     stream: bool
-
-
-class _Refused(Exception):
-    """An answer that is no JSON-RPC result."""
-
-    def __init__(self, status: int, text: str, *, reason: str, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        super().__init__(text)
-        self.status = status
-        self.text = text
-        self.reason = reason
-        self.headers = headers
 
 
 class HttpFront:
@@ -91,39 +95,76 @@ class HttpFront:
         callers: Callers,
         settings: FrontSettings,
         *,
-        wheel: Wheel,
+        timer_wheel: TimerWheel,
         guesses: Guesses,
         store_ready: Callable[[], Awaitable[bool]] | None = None,
+        sign_in: SignIn | None = None,
+        reads: Container[str] = (),
     ) -> None:
-        """``store_ready`` says whether what is shared with the other processes can be written and read."""
+        """``store_ready`` says whether what is shared with the other processes can be written and read.
+
+        ``sign_in`` is the authorization server, where there is one; ``reads`` the tools that only read.
+
+        Raises `BindRefused`, or `ValueError`, for settings that must not be served.
+        """
         http = settings.http
         self.ready = True
         """True until the process begins to drain; then /readyz says so."""
         self._store_ready = store_ready
         self._server = server
-        self._callers = callers
         self._settings = settings
-        self._wheel = wheel
-        self._guesses = guesses
+        self._timer_wheel = timer_wheel
         self._hosts = HostGate(http.host, http.allowed_hosts)
         self._origins = OriginGate(http.allowed_origins, bind=http.host)
         self._proxies = parse_networks(http.trusted_proxies)
-        self._uploads = Uploads(settings.budgets)
+        self._sign_in = sign_in
+        self._reads = reads
+        self.authenticator = Authenticator(callers, guesses, self._proxies, sign_in=sign_in)
+        """Whom a request acts as."""
+        self._uploads = ByteBudget(upload_limits(settings.budgets))
+        self._answers = ByteBudget(answer_limits(settings.budgets))
         self._header_schemas: dict[str, Mapping[str, Any] | None] = {}
         self.lifespan_state: object = {}
         """What the server's lifespan gave; the product's has none."""
+        self._routes: dict[str, Callable[[dict[str, Any], Receive, Send], Awaitable[None]]] = {
+            "/": self._about,
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+        }
+        if http.path in self._routes or not _PATH.fullmatch(http.path):
+            raise BindRefused(
+                f"FMSG_MCP_PATH: {http.path!r} cannot be the path of the MCP endpoint. Write it as /mcp or /fmsg/mcp, "
+                "in letters, digits and -._~, and neither /healthz nor /readyz."
+            )
+        self._routes[http.path] = self._routes[f"{http.path}/"] = self._endpoint
 
     def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> Awaitable[None]:
-        """See ASGI. Not itself a coroutine function: a held call would keep one more frame for it."""
-        path: str = scope["path"]
-        if path in ("/healthz", "/readyz"):
-            return self._ready(scope, send) if path == "/readyz" else reply(send, 200, b'{"alive":true}', [])
-        if path.rstrip("/") == self._settings.http.path:
-            return self._endpoint(scope, receive, send)
-        text = f"There is nothing here. The MCP endpoint is {self._settings.http.path}."
-        return reply(send, 404, _error_body(text), [])
+        """ASGI. It is no coroutine function itself: a held call would keep one more frame for it."""
+        return self._routes.get(scope["path"], self._elsewhere)(scope, receive, send)
 
-    async def _ready(self, scope: dict[str, Any], send: Send) -> None:
+    async def _elsewhere(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if self._sign_in is None or not self._sign_in.serves(scope["path"]):
+            await self._nothing(scope, receive, send)
+        elif not self._hosts.admits(scope["headers"]):
+            await reply(send, 421, _error_body("This server does not serve the host name in the Host header."), [])
+        else:
+            await self._sign_in(scope, receive, send)
+
+    async def _nothing(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        text = f"There is nothing here. The MCP endpoint is {self._settings.http.path}."
+        await reply(send, 404, _error_body(text), [])
+
+    async def _about(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        text = (
+            "This is fmsg-mcpd, an MCP server that gives AI agents an fmsg address. "
+            f"MCP clients connect to {self._settings.http.path}. Documentation: {DOCUMENTATION_URL}\n"
+        )
+        await reply(send, 200, text.encode(), [], content_type=b"text/plain; charset=utf-8")
+
+    async def _healthz(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        await reply(send, 200, b'{"alive":true}', [])
+
+    async def _readyz(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         asked: bytes = scope.get("query_string", b"")
         if not self.ready:
             await reply(send, 503, b'{"ready":false,"reason":"draining"}', [])
@@ -134,82 +175,105 @@ class HttpFront:
             await reply(send, 200, b'{"ready":true}', [])
 
     async def _endpoint(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """The MCP endpoint."""
         headers: RawHeaders = scope["headers"]
-        request_id = self._request_id(scope)
-        extra: RawHeaders = [(b"x-request-id", request_id.encode())]
+        extra: RawHeaders = [(b"x-request-id", self._request_id(scope).encode())]
         try:
             if not self._hosts.admits(headers):
-                raise _Refused(421, "This server does not serve the host name in the Host header.", reason="host")
+                raise Refused(421, "This server does not serve the host name in the Host header.", reason="host")
             origins = values_of(headers, b"origin")
-            if origins and not self._origins.admits(origins, host=values_of(headers, b"host")[0]):
-                raise _Refused(403, "This server does not serve pages of that origin.", reason="origin")
+            if not self._origins.admits(origins):
+                raise Refused(403, "This server does not serve pages of that origin.", reason="origin")
             if origins:
                 extra += _cors(origins[0])
                 if scope["method"] == "OPTIONS":
                     await reply(send, 204, b"", extra + _preflight(headers))
                     return
-            caller = await self._authenticate(scope, headers)
+            admitted = await self.authenticator.admit(headers, peer=peer_of(scope))
+            connection = _connection(scope)
+            if connection is not None:
+                connection.discard_bytes = max(DISCARDED_BYTES, self._settings.budgets.max_body_bytes)
             if scope["method"] != "POST":
-                allow = [(b"allow", b"POST")]
-                raise _Refused(
+                raise Refused(
                     405,
                     "POST requests here; there are no streams to GET and no sessions to DELETE.",
                     reason="method",
-                    headers=allow,
+                    headers=[(b"allow", b"POST")],
                 )
-            accepts = _negotiate(headers)
-            upload = Upload(self._uploads, caller.key)
-            try:
-                exchange = await self._received(scope, receive, send, upload, caller, accepts, extra)
-                if exchange is not None:
-                    await self._run(scope, exchange)
-            finally:
-                upload.give_back()
-        except _Refused as refused:
-            await self._refuse(send, refused, extra)
-        except BodyRefused as refused:
-            retry = [] if refused.retry_after_s is None else [_retry_after(refused.retry_after_s)]
-            if refused.status == HTTPStatus.REQUEST_TIMEOUT:
-                retry.append((b"connection", b"close"))
-            told = _Refused(refused.status, str(refused), reason=refused.budget, headers=retry)
-            await self._refuse(send, told, extra)
+            await self._serve(scope, receive, send, admitted, extra)
+        except Refused as refused:
+            metrics.REFUSALS.labels(refused.reason).inc()
+            await reply(send, refused.status, _error_body(refused.text), [*refused.headers, *extra])
+        except Rejected as rejected:
+            metrics.REFUSALS.labels("envelope").inc()
+            await reply(send, rejected.status, _rpc_error(rejected), extra)
         except ClientGone:
             return
+
+    async def _serve(
+        self, scope: dict[str, Any], receive: Receive, send: Send, admitted: Admitted, extra: RawHeaders
+    ) -> None:
+        """Read the request and answer it, with what both hold in memory on the caller's budgets."""
+        accepts = _negotiate(scope["headers"])
+        caller = admitted.caller.key
+        upload, answer = ByteShare(self._uploads, caller), AnswerShare(self._answers, caller)
+        try:
+            exchange = await self._received(scope, receive, send, upload, answer, admitted, accepts, extra)
+            if exchange is None:
+                await reply(send, 202, b"", extra)
+            else:
+                await self._run(scope, exchange)
+        except BodyRefused as refused:
+            headers = [(b"connection", b"close")] if refused.status == HTTPStatus.REQUEST_TIMEOUT else []
+            raise Refused(refused.status, str(refused), reason=refused.budget, headers=headers) from None
+        except OverBudget as over:
+            if over.retry_after_s is None:
+                raise Refused(413, str(over), reason=over.budget) from None
+            raise Refused(429, str(over), reason=over.budget, headers=[retry_after(over.retry_after_s)]) from None
+        finally:
+            upload.release()
+            answer.release()
 
     async def _received(
         self,
         scope: dict[str, Any],
         receive: Receive,
         send: Send,
-        upload: Upload,
-        caller: KeyCaller,
+        upload: ByteShare,
+        answer: AnswerShare,
+        admitted: Admitted,
         accepts: Accepts,
         extra: RawHeaders,
     ) -> Exchange | None:
-        """The exchange that a body asks for; None where it asks for none and has been answered."""
+        """The exchange that a body asks for; None where it asks for none."""
         headers: RawHeaders = scope["headers"]
-        budgets = self._settings.budgets
-        body = await read_body(receive, declared=_declared(headers), budgets=budgets, upload=upload)
+        budgets, http = self._settings.budgets, self._settings.http
         try:
-            envelope = read_envelope(body, headers, budgets=budgets, header_schema=self._header_schema)
-        except Rejected as rejected:
-            metrics.REFUSALS.labels("envelope").inc()
-            await reply(send, rejected.status, _rpc_error(rejected), extra)
-            return None
+            body = await read_body(receive, declared=_declared(headers), budgets=budgets, upload=upload)
+        except (Malformed, TooDeep, TooManyItems) as error:
+            raise body_rejected(error, budgets) from None
+        envelope = read_envelope(body, headers, header_schema=self._header_schema)
         if envelope is None:
-            await reply(send, 202, b"", extra)
             return None
         if envelope.method == "subscriptions/listen" and not accepts.stream:
-            raise _Refused(406, "subscriptions/listen answers with text/event-stream only. Accept it.", reason="accept")
+            raise Refused(406, "subscriptions/listen answers with text/event-stream only. Accept it.", reason="accept")
+        if not admitted.may_write and envelope.method == "tools/call":
+            name = (envelope.params or {}).get("name")
+            if not isinstance(name, str) or name not in self._reads:
+                raise self.authenticator.insufficient_scope()
         return Exchange(
             envelope,
             send,
-            wheel=self._wheel,
+            timer_wheel=self._timer_wheel,
             accepts_json=accepts.json,
             accepts_stream=accepts.stream,
-            stream_after_s=self._settings.http.sse_after_s,
-            ping_s=self._settings.http.ping_s,
-            request=HttpRequest(caller, extra[0][1].decode("ascii"), accepts.stream),
+            stream_after_s=http.sse_after_s,
+            ping_s=http.ping_s,
+            request=HttpRequest(
+                admitted.caller, extra[0][1].decode("ascii"), accepts.stream, answer, admitted.may_write
+            ),
+            answer_share=answer,
+            write_stall_s=budgets.write_stall_s,
             extra_headers=extra,
         )
 
@@ -217,58 +281,21 @@ class HttpFront:
         """Answer, and stop where the client goes away."""
         # Not needed any more, and the key is among them.
         scope["headers"].clear()
-        connection = scope["state"].get("connection")
-        if not isinstance(connection, Connection):
+        connection = _connection(scope)
+        if connection is None:
             await exchange.run(self._server, self.lifespan_state)
             return
         connection.on_lost = exchange.lost
         try:
             await exchange.run(self._server, self.lifespan_state)
+        except SlowReader:
+            metrics.REFUSALS.labels("write_stall_s").inc()
+            connection.abort()
         finally:
             connection.on_lost = None
 
-    async def _authenticate(self, scope: dict[str, Any], headers: RawHeaders) -> KeyCaller:
-        """The caller of a request. Raises `_Refused`."""
-        key = bearer_key(headers)
-        if isinstance(key, Challenge):
-            raise _unauthorized(key, "no_key" if not key.error else "malformed_key")
-        caller = self._callers.known(key)
-        if caller is not None:
-            return caller
-        source = self._source(scope, headers)
-        try:
-            refusal = self._callers.refusal(key)
-            if refusal is not None:
-                self._guesses.check(source)
-                self._guesses.failed(source)
-                raise _key_refused(refusal)
-            async with self._guesses.looking_up(source):
-                return await self._callers.identify(key)
-        except TooManyGuesses as error:
-            retry = _retry_after(error.retry_after_s)
-            raise _Refused(429, f"Too many attempts: {error}", reason="auth_failures", headers=[retry]) from None
-        except HostRefused as error:
-            if isinstance(error, Throttled) or error.status >= 500:
-                raise _unavailable(error) from None
-            self._guesses.failed(source)
-            raise _key_refused(error) from None
-        except FmsgError as error:
-            raise _unavailable(error) from None
-
-    async def _refuse(self, send: Send, refused: _Refused, extra: RawHeaders) -> None:
-        """Answer; what is still to come of the body is thrown away by the connection, within its deadline.
-
-        To close at once would be cheaper, but then the kernel resets the connection under the bytes still coming in,
-        and the client gets to see the reset instead of the answer.
-        """
-        metrics.REFUSALS.labels(refused.reason).inc()
-        await reply(send, refused.status, _error_body(refused.text), [*refused.headers, *extra])
-
-    def _source(self, scope: dict[str, Any], headers: RawHeaders) -> str:
-        return source_of(_peer(scope), values_of(headers, b"x-forwarded-for"), self._proxies)
-
     def _request_id(self, scope: dict[str, Any]) -> str:
-        if self._proxies and is_trusted(_peer(scope), self._proxies):
+        if self._proxies and is_trusted(peer_of(scope), self._proxies):
             given = values_of(scope["headers"], b"x-request-id")
             if len(given) == 1 and _REQUEST_ID.fullmatch(given[0]):
                 return given[0].decode("ascii")
@@ -285,9 +312,16 @@ class HttpFront:
         return self._header_schemas[tool]
 
 
-def _peer(scope: dict[str, Any]) -> str | None:
+def peer_of(scope: Mapping[str, Any]) -> str | None:
+    """The address at the other end of a request's connection."""
     client = scope.get("client")
     return None if client is None else str(client[0])
+
+
+def _connection(scope: dict[str, Any]) -> Connection | None:
+    """The connection of a request; None on another server than ours."""
+    connection = scope["state"].get("connection")
+    return connection if isinstance(connection, Connection) else None
 
 
 def _declared(headers: RawHeaders) -> int | None:
@@ -297,14 +331,14 @@ def _declared(headers: RawHeaders) -> int | None:
 
 
 def _negotiate(headers: RawHeaders) -> Accepts:
-    """What the client accepts. Raises `_Refused` for a body or an Accept we cannot serve."""
+    """What the client accepts. Raises `Refused` for a body or an Accept we cannot serve."""
     kind = b",".join(values_of(headers, b"content-type")).decode("latin-1").lower()
     media, _, parameters = kind.partition(";")
     charset = parameters.partition("charset=")[2].strip(' "')
     if media.strip() != "application/json" or charset not in ("", "utf-8", "utf8"):
-        raise _Refused(415, "Send the request as Content-Type: application/json in UTF-8.", reason="content_type")
+        raise Refused(415, "Send the request as Content-Type: application/json in UTF-8.", reason="content_type")
     if values_of(headers, b"content-encoding") not in ([], [b"identity"]):
-        raise _Refused(415, "Send the request without a Content-Encoding.", reason="content_type")
+        raise Refused(415, "Send the request without a Content-Encoding.", reason="content_type")
     accept = values_of(headers, b"accept")
     if not accept:
         return Accepts(json=True, stream=False)
@@ -312,30 +346,8 @@ def _negotiate(headers: RawHeaders) -> Accepts:
     json = not ranges.isdisjoint(("*/*", "application/*", "application/json"))
     stream = not ranges.isdisjoint(("*/*", "text/*", "text/event-stream"))
     if not json and not stream:
-        raise _Refused(406, "Accept application/json and text/event-stream.", reason="accept")
+        raise Refused(406, "Accept application/json and text/event-stream.", reason="accept")
     return Accepts(json=json, stream=stream)
-
-
-def _unauthorized(challenge: Challenge, reason: str) -> _Refused:
-    return _Refused(401, challenge.text, reason=reason, headers=[(b"www-authenticate", challenge.header)])
-
-
-def _key_refused(error: HostRefused) -> _Refused:
-    """The host's refusal of a key: 401, also where the host has another status for it (FMSG-007)."""
-    text = f"The fmsg host does not accept this API key: {quoted(error.reason)}"
-    return _unauthorized(Challenge("invalid_token", text), "key_refused")
-
-
-def _unavailable(error: FmsgError) -> _Refused:
-    """The host's trouble, which says nothing about the key."""
-    asked = error.retry_after_s if isinstance(error, HostRefused) else None
-    reason = quoted(error.reason) if isinstance(error, HostRefused) else visible(scrub(str(error)))
-    text = f"The fmsg host cannot be asked about the API key now: {reason}"
-    return _Refused(503, text, reason="host_unavailable", headers=[_retry_after(asked or OUTAGE_RETRY_S)])
-
-
-def _retry_after(seconds: float) -> tuple[bytes, bytes]:
-    return b"retry-after", str(max(1, round(seconds))).encode()
 
 
 def _cors(origin: bytes) -> RawHeaders:

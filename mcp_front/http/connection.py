@@ -1,4 +1,8 @@
-"""One client connection: uvicorn's HTTP/1.1 protocol with a budget for headers, a deadline, and news of the end."""
+"""One client connection: uvicorn's HTTP/1.1 protocol, with what it would let pass bounded or left out.
+
+Headers have a budget and a deadline. The rest of a refused body is thrown away up to a limit. Trailers and offers of
+another protocol are ignored. The request that is being handled hears of the end of the connection.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,23 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from mcp_front.settings import Budgets, budget_name
-from mcp_front.timer_wheel import Wheel
+from mcp_front.timer_wheel import TimerWheel
 from telemetry import metrics
 
 log = logging.getLogger("mcp_front.http.connection")
-log.setLevel(logging.ERROR)  # Whoever sends garbage must not fill the disk: it is counted, not logged.
+log.setLevel(logging.ERROR)  # A client that sends garbage must not fill the disk: garbage is counted, not logged.
+
+DISCARDED_BYTES = 1024 * 1024
+"""What is thrown away of a body that was refused before its sender was known. To close at once would be cheaper, but
+then the kernel resets the connection under the bytes still coming in, and the client sees that, not the answer."""
+_OFFERS = frozenset({b"connection", b"upgrade", b"http2-settings"})
+"""Headers that offer to go on in another protocol."""
 
 
 class HeadersTooLarge(Exception):
@@ -36,7 +47,19 @@ class Connection(HttpToolsProtocol):
 
     # Beside uvicorn's attributes, of which there are as many as instances can share the keys of: one more in their
     # dictionary, and each connection has a whole dictionary of its own.
-    __slots__ = ("_budgets", "_head_bytes", "_idle_bytes", "_moved", "_timed", "_too_large", "_wheel", "on_lost")
+    __slots__ = (
+        "_budgets",
+        "_discarded_bytes",
+        "_head_bytes",
+        "_idle_bytes",
+        "_in_head",
+        "_moved",
+        "_timed",
+        "_timer_wheel",
+        "_too_large",
+        "discard_bytes",
+        "on_lost",
+    )
 
     def __init__(
         self,
@@ -46,16 +69,20 @@ class Connection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         budgets: Budgets,
-        wheel: Wheel,
+        timer_wheel: TimerWheel,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.logger = log
         self.access_log = False
         self.pipeline = _Pipeline()  # type: ignore[assignment]  # uvicorn adds at one end and takes at the other
         self.on_lost: Callable[[], None] | None = None
-        """Called once when the client is gone. Set by whoever handles the request, reset at its end."""
+        """Called once when the client is gone. Set while a request is handled."""
+        self.discard_bytes = DISCARDED_BYTES
+        """How much of a refused body is read and thrown away before the connection is closed."""
+        self._discarded_bytes = 0
+        self._in_head = True
         self._budgets = budgets
-        self._wheel = wheel
+        self._timer_wheel = timer_wheel
         self._head_bytes = 0
         self._idle_bytes = 0
         self._moved = False
@@ -90,15 +117,43 @@ class Connection(HttpToolsProtocol):
         if self.cycle is not None and self.cycle.response_complete:
             self._begin_deadline()
         self._moved = False
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._feed(data)
         self._idle_bytes = 0 if self._moved else self._idle_bytes + len(data)
         if self._idle_bytes > self._budgets.header_bytes:
             self._too_large = True
             self.send_400_response("")
 
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as offer:
+            if self.parser.get_method() == b"CONNECT":
+                self.send_400_response("This server is no proxy.")
+            else:
+                self._feed(self._head_without_offer() + data[offer.args[0] :])
+        except HttpParserError:
+            self.send_400_response("The request is not HTTP/1.1.")
+
+    def _head_without_offer(self) -> bytes:
+        """The head that was just read, for a new parser.
+
+        The parser takes an offer of another protocol for accepted: it does not read the body by its length but leaves
+        it where the next request would be. A server may ignore an offer (RFC 9110, 7.8), and then the body is a body.
+        """
+        line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        headers = [b"%b: %b" % (name, value) for name, value in self.headers if name not in _OFFERS]
+        if any(name == b"connection" and b"close" in value.lower() for name, value in self.headers):
+            headers.append(b"connection: close")
+        self.parser = HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return b"\r\n".join([line, *headers]) + b"\r\n\r\n"
+
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
+        self._in_head = True
+        self._discarded_bytes = 0
         self._head_bytes = 0
         self.scope["state"]["connection"] = self
 
@@ -108,12 +163,20 @@ class Connection(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header. Blanks after a value are no part of it (RFC 9110, 5.5); the parser leaves them."""
+        """A header. Blanks after a value are no part of it (RFC 9110, 5.5); the parser leaves them.
+
+        Trailers of a chunked body come here too. They are dropped: nothing that was looked at before the body may
+        change after it (RFC 9110, 6.5.1).
+        """
         self._count(len(name) + len(value) + 4)
-        super().on_header(name, value.rstrip(b" \t"))
+        if self._in_head:
+            super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
         """The request can be handled; its body has a deadline of its own."""
+        if self.parser.should_upgrade():
+            return  # The same head comes again, without the offer.
+        self._in_head = False
         self._end_deadline()
         self._moved = True
         super().on_headers_complete()
@@ -122,9 +185,16 @@ class Connection(HttpToolsProtocol):
         """A piece of the body."""
         self._moved = True
         super().on_body(body)
+        if self.cycle.response_complete:
+            self._discarded_bytes += len(body)
+            if self._discarded_bytes > self.discard_bytes and not self.transport.is_closing():
+                metrics.REFUSALS.labels("discarded_bytes").inc()
+                self.transport.close()
 
     def on_message_complete(self) -> None:
         """The request is all there."""
+        if self.parser.should_upgrade():
+            return
         self._moved = True
         super().on_message_complete()
 
@@ -147,6 +217,10 @@ class Connection(HttpToolsProtocol):
         )
         self.transport.close()
 
+    def abort(self) -> None:
+        """Drop the connection in the middle of an answer."""
+        self.transport.abort()
+
     def due(self) -> None:
         """The headers did not come in time."""
         self._timed = False
@@ -158,12 +232,12 @@ class Connection(HttpToolsProtocol):
         """Bytes that keep coming do not put it off: neither slow headers nor the rest of a refused body."""
         if not self._timed:
             self._timed = True
-            self._wheel.add(self, self._budgets.header_s)
+            self._timer_wheel.add(self, self._budgets.header_s)
 
     def _end_deadline(self) -> None:
         if self._timed:
             self._timed = False
-            self._wheel.forget(self, self._budgets.header_s)
+            self._timer_wheel.forget(self, self._budgets.header_s)
 
     def _count(self, size: int) -> None:
         self._head_bytes += size

@@ -31,15 +31,23 @@ from mcp_types import (
     HEADER_MISMATCH,
     INVALID_REQUEST,
     PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
     InitializeRequestParams,
 )
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from mcp_front.http.jsonbody import Malformed, TooDeep, TooManyItems, decode
+from mcp_front.http.body import STRUCTURE_BYTES, Body, Malformed, TooDeep, TooManyItems
 from mcp_front.settings import Budgets, budget_name
 
 Headers = Sequence[tuple[bytes, bytes]]
 RequestId = str | int
+
+LARGE_CALLS = frozenset({"send_message", "reply"})
+"""The tools whose arguments carry texts and files."""
+ORDINARY_BYTES = 256 * 1024
+"""What every other request stays below: the SDK checks it in one go, on the event loop."""
+LONGEST_NAME_CHARS = 1024
+"""Of a method, an id, a token and a name. They are repeated in answers, errors and logs."""
 
 _ROUTING = {name.encode(): name for name in (MCP_PROTOCOL_VERSION_HEADER, MCP_METHOD_HEADER, MCP_NAME_HEADER)}
 _PARAM_PREFIX = MCP_PARAM_HEADER_PREFIX.lower().encode()
@@ -104,11 +112,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 def read_envelope(
-    body: bytes,
-    headers: Headers,
-    *,
-    budgets: Budgets,
-    header_schema: Callable[[str], Mapping[str, Any] | None],
+    body: Body, headers: Headers, *, header_schema: Callable[[str], Mapping[str, Any] | None]
 ) -> Envelope | None:
     """The request in a body; None for a notification or an answer, which a stateless server has no use for.
 
@@ -123,13 +127,14 @@ def read_envelope(
             routing[name] = value.decode("latin-1").strip()
     version = routing.get(MCP_PROTOCOL_VERSION_HEADER)
     modern = version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
-    message = _decoded(body, budgets)
+    message = body.value
     if not isinstance(message, dict):
         raise _invalid("The body has to be one JSON-RPC request; batches are not served.")
     if message.get("jsonrpc") != "2.0" or not isinstance(message.get("method"), str):
         if not modern and message.get("jsonrpc") == "2.0" and ("result" in message or "error" in message):
             return None
         raise _invalid('The body has to be one JSON-RPC 2.0 request with "jsonrpc": "2.0" and a "method".')
+    _check_lengths(message, body.size_bytes)
     method, params = message["method"], message.get("params")
     if params is not None and not isinstance(params, dict):
         raise _invalid('"params" has to be an object.')
@@ -142,7 +147,7 @@ def read_envelope(
         raise _invalid('"id" has to be a string or a whole number.')
     if modern:
         if twice is not None:
-            # Whoever reads the first copy and whoever reads the last one would disagree.
+            # A reader of the first copy and a reader of the last one would disagree.
             raise Rejected(HEADER_MISMATCH, f"{twice} header appears more than once", status=400, request_id=request_id)
         connection = _modern(message, headers, routing, header_schema)
     else:
@@ -150,16 +155,49 @@ def read_envelope(
     return Envelope(request_id, method, params, modern, connection, _progress_token(params))
 
 
-def _decoded(body: bytes, budgets: Budgets) -> Any:
-    try:
-        return decode(body, max_depth=budgets.json_depth, max_items=budgets.json_items)
-    except TooDeep:
-        text = f"The body nests deeper than {budgets.json_depth} levels ({budget_name('json_depth')})."
-    except TooManyItems:
-        text = f"The body holds more than {budgets.json_items} values ({budget_name('json_items')})."
-    except Malformed:
-        raise Rejected(PARSE_ERROR, "The body is not JSON in UTF-8.", status=400) from None
-    raise Rejected(INVALID_REQUEST, text, status=400)
+def body_rejected(error: Malformed | TooDeep | TooManyItems, budgets: Budgets) -> Rejected:
+    """What to answer to a body that could not be read."""
+    if isinstance(error, Malformed):
+        return Rejected(PARSE_ERROR, "The body is not JSON in UTF-8.", status=400)
+    if isinstance(error, TooDeep):
+        return _invalid(f"The body nests deeper than {budgets.json_depth} levels ({budget_name('json_depth')}).")
+    return _invalid(
+        f"The body holds more than {budgets.json_items} values ({budget_name('json_items')}), or more than "
+        f"{STRUCTURE_BYTES} bytes besides its long strings."
+    )
+
+
+def _check_lengths(message: dict[str, Any], size_bytes: int) -> None:
+    """What is large has its place: the arguments of `LARGE_CALLS`. Raises `Rejected`."""
+    params = message.get("params")
+    fields = params if isinstance(params, dict) else {}
+    meta = fields.get("_meta")
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    names = {"method": message["method"], "id": message.get("id"), "progressToken": token, "name": fields.get("name")}
+    for field, value in names.items():
+        if isinstance(value, str) and len(value) > LONGEST_NAME_CHARS:
+            raise _invalid(f'"{field}" is longer than {LONGEST_NAME_CHARS} characters.')
+    if size_bytes <= ORDINARY_BYTES:
+        return
+    large = message["method"] == "tools/call" and names["name"] in LARGE_CALLS
+    if large and _text_chars({**message, "params": {**fields, "arguments": None}}) <= ORDINARY_BYTES:
+        return
+    raise Rejected(
+        INVALID_REQUEST,
+        f"The request has {size_bytes} bytes. Only the arguments of {' and '.join(sorted(LARGE_CALLS))} may be over "
+        f"{ORDINARY_BYTES // 1024} KiB.",
+        status=413,
+    )
+
+
+def _text_chars(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, list):
+        return sum(map(_text_chars, value))
+    if isinstance(value, dict):
+        return sum(len(name) + _text_chars(item) for name, item in value.items())
+    return 0
 
 
 def _modern(
@@ -179,6 +217,18 @@ def _modern(
         if schema is not None and isinstance(arguments, dict):
             _raise(validate_mcp_param_headers(schema, arguments, _param_headers(headers)), request_id)
     return BriefConnection.from_envelope(verdict.protocol_version, verdict.client_info, verdict.client_capabilities)
+
+
+def _named_versions(rejection: InboundLadderRejection) -> InboundLadderRejection:
+    """Where a version is not served, those that are. The SDK names the ones of the newest era only."""
+    if rejection.code != UNSUPPORTED_PROTOCOL_VERSION:
+        return rejection
+    supported = [*MODERN_PROTOCOL_VERSIONS, *reversed(HANDSHAKE_PROTOCOL_VERSIONS)]
+    requested = (rejection.data or {}).get("requested")
+    message = f"Unsupported protocol version. This server speaks {', '.join(supported)}."
+    return InboundLadderRejection(
+        code=rejection.code, message=message, data={"supported": supported, "requested": requested}
+    )
 
 
 def _param_headers(headers: Headers) -> Mapping[str, str]:
@@ -203,6 +253,7 @@ def _raise(rejection: InboundLadderRejection | None, request_id: RequestId | Non
 
 
 def _rejected(rejection: InboundLadderRejection, request_id: RequestId | None) -> Rejected:
+    rejection = _named_versions(rejection)
     status = ERROR_CODE_HTTP_STATUS.get(rejection.code, 400)
     return Rejected(rejection.code, rejection.message, status=status, request_id=request_id, data=rejection.data)
 

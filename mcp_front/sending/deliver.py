@@ -24,11 +24,11 @@ from fmsg.errors import (
     Conflict,
     FmsgError,
     Forbidden,
-    HostFailed,
     HostMisbehaved,
     HostRefused,
     HostUnreachable,
     NotFound,
+    Transient,
 )
 from fmsg.message import AttachmentInfo, Draft, Message
 from ledger.deadlines import BEST_EFFORT_S, patient_for
@@ -36,7 +36,7 @@ from ledger.port import DeferredTask, DeferredTasks, LedgerError
 from ledger.values import CallerKey
 from mcp_front.failures import ToolFailure
 from mcp_front.sending.outgoing import Outgoing
-from mcp_front.shield import unbroken
+from mcp_front.shield import shielded
 
 if TYPE_CHECKING:
     from fmsg.webapi import WebApi
@@ -96,7 +96,7 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
         """Send the message. Raises what the host said (then nothing was sent), or `ToolFailure` ``outcome_unknown``."""
         made: list[int] = []
         try:
-            await unbroken(self._create(outgoing.draft(), made))
+            await shielded(self._create(outgoing.draft(), made))
             draft_id = made[0]
             if steps is not None:
                 await steps.drafted(draft_id)
@@ -108,9 +108,9 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
                 await steps.sending()
         except BaseException:
             for draft_id in made:
-                await unbroken(self.discard(draft_id))
+                await shielded(self.discard(draft_id))
             raise
-        return await unbroken(self._finish(draft_id, tuple(attachments), steps))
+        return await shielded(self._finish(draft_id, tuple(attachments), steps))
 
     async def settle(self, draft_id: int) -> Message | None:
         """What became of a draft: the message if it was sent, None once it is certain that it never will be.
@@ -168,7 +168,7 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
     async def _send(self, draft_id: int) -> float:
         try:
             time_s = (await self.api.send(draft_id)).time
-        except (HostUnreachable, HostMisbehaved, HostFailed, Conflict) as error:
+        except (Transient, Conflict) as error:
             sent = await self.settle(draft_id)
             if sent is None or sent.time is None:
                 raise error from None
@@ -186,7 +186,7 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
                 return await self.api.message(draft_id)
             except NotFound:
                 return None
-            except (HostUnreachable, HostMisbehaved, HostFailed):
+            except Transient:
                 if delay_s is None:
                     raise
                 await self.sleep(delay_s)

@@ -32,7 +32,7 @@ from ledger.unreadable import tell_unreadable
 from ledger.values import CallerKey
 from mcp_front.failures import ToolFailure
 from mcp_front.sending.deliver import Delivered, Post, Steps
-from mcp_front.shield import unbroken
+from mcp_front.shield import shielded
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class Once:
             async with self._renewing():
                 return await deliver(_Told(self))
         except BaseException as error:
-            await unbroken(self._let_go(free=_certain(error)))
+            await shielded(self._let_go(free=_certain(error)))
             if isinstance(error, Lost):
                 raise _busy() from error
             raise
@@ -181,7 +181,7 @@ class Once:
     async def _settled(self, former: int) -> Repeated | None:
         message = await self._post.settle(former)
         if message is not None and message.time is not None:
-            await unbroken(self.sent(message.time))
+            await shielded(self.sent(message.time))
             return Repeated(id=former, time_s=message.time)
         await self._change(draft_id=None)
         return None

@@ -17,7 +17,7 @@ from fmsg.errors import BadInput
 from fmsg.redact import redact
 from fmsg.transfer import check_filename, file_form
 from mcp_front.files import open_file
-from mcp_front.shield import unbroken
+from mcp_front.shield import shielded
 
 CHUNK_BYTES = 256 * 1024
 """Read from a file at a time: few enough hops between threads, little enough memory."""
@@ -163,6 +163,6 @@ def _canonical(text: str, data: bytes) -> bool:
 
 async def _chunks(fd: int) -> AsyncGenerator[bytes, None]:
     position = 0
-    while chunk := await unbroken(asyncio.to_thread(os.pread, fd, CHUNK_BYTES, position)):
+    while chunk := await shielded(asyncio.to_thread(os.pread, fd, CHUNK_BYTES, position)):
         position += len(chunk)
         yield chunk

@@ -12,7 +12,7 @@ import gc
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +25,16 @@ from mcp.shared.message import SessionMessage
 from fmsg.errors import BadInput
 from mcp_front.drain import Drain
 from mcp_front.failures import CORRECT_IT, ToolFailure
-from mcp_front.holding import Holding
+from mcp_front.limits import HeldCalls
 from mcp_front.listen import Inboxes
 from mcp_front.server import Ctx, NotConfigured, build_server
 from mcp_front.settings import FrontSettings
 from mcp_front.stdio.early_initialize import Greeted
 from mcp_front.stdio.file_descriptors import Wire
 from mcp_front.stdio.pipes import Lines, LineTooLong, Sink, lines_from, sink_to
-from mcp_front.toolbox import Toolbox
 from mcp_front.tools.context import Progress, ToolContext
+from mcp_front.tools.registry import tools_for
+from mcp_front.tools.tool import Tool
 
 if TYPE_CHECKING:
     from fmsg.directory import Directory
@@ -92,6 +93,9 @@ class StdioRequests:
     def address(self, ctx: Ctx) -> str | None:
         """See `Requests`."""
         return self._address
+
+    def may_write(self, ctx: Ctx) -> bool:
+        return True
 
     def name(self, ctx: Ctx) -> str:
         """See `Requests`."""
@@ -194,7 +198,7 @@ async def serve_stdio(
     backend: Backend,
     version: str,
     stop: asyncio.Event,
-    toolbox: Toolbox | None = None,
+    tools: Mapping[str, Tool] | None = None,
     greeted: Greeted = Greeted(),  # noqa: B008 - a frozen value
 ) -> None:
     """Serve one client until it closes its end or ``stop`` is set; calls that run then are finished.
@@ -202,20 +206,15 @@ async def serve_stdio(
     ``wire`` comes from `mcp_front.stdio.file_descriptors.claim`, called before anything else of the process;
     ``greeted`` from a `mcp_front.stdio.early_initialize.Greeter`, if one was at work.
     """
-    if toolbox is None:
-        from mcp_front.offer import FmsgToolbox
-
-        toolbox = FmsgToolbox()
     drain = Drain()
     requests = StdioRequests(settings, api_key, backend, drain)
-    holding = Holding(settings.budgets)
+    held_calls = HeldCalls(settings.budgets)
     server = build_server(
-        toolbox,
+        tools_for(settings) if tools is None else tools,
         requests,
-        profile="stdio",
-        holding=holding,
+        held_calls=held_calls,
         version=version,
-        listen=Inboxes(requests, holding, drain),
+        listen=Inboxes(requests, held_calls, drain),
     )
     traffic = _Traffic()
     to_server, from_client = anyio.create_memory_object_stream[SessionMessage | Exception](0)

@@ -1,171 +1,297 @@
-"""Arguments against a tool's closed schema. The first fault is told in one sentence that names the argument."""
+"""A tool's arguments as one type: its JSON Schema, its decoding, and what is wrong with arguments that do not fit.
+
+Models write almost what a schema asks for. What can mean only one thing is read as that: ``null`` and, where no empty
+value makes sense, ``""`` as absent; digits as a whole number; ``"true"`` as a boolean; JSON text as an array. A message
+id is never made from a number, which may have lost digits on its way (FMSG-007, Message References).
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import msgspec
+from msgspec import Meta
+from msgspec import inspect as kinds
 
 from fmsg.errors import BadInput
 from mcp_front.framing import quoted
-from mcp_front.schemas import REFERENCE_PATTERN, Schema
-from mcp_front.tools.quick import Fits
 
-if TYPE_CHECKING:
-    import jsonschema
-    from jsonschema.protocols import Validator
+REFERENCE_PATTERN = "^[0-9]{1,19}$"
+"""Narrow enough for a client to learn the form from; `fmsg.reference` has the last word."""
 
-_KINDS = {
-    "string": "a string",
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "array": "an array, in [ ]",
-    "object": "an object",
-    "null": "null",
-}
+Reference = Annotated[str, Meta(pattern=REFERENCE_PATTERN)]
+"""A message reference."""
+Filled = Annotated[str, Meta(min_length=1)]
+"""Text that is never empty."""
+Names = Annotated[
+    tuple[Annotated[str, Meta(min_length=1, description="@user@domain or short name")], ...], Meta(min_length=1)
+]
+"""Addresses or short names, at least one."""
 
-FAULTS_READ = 20
-"""The outermost of the first few is told; an array of a hundred thousand wrong items must not cost seconds."""
+MOST_FAULTS = 10
+"""Told of one call. An array of a hundred thousand wrong items must not cost seconds."""
 
 SHOWN_NAME_CHARS = 60
 """Of a name that a caller made up; the rest tells it nothing."""
 
-
-class Validated:
-    """A schema and, once something did not fit quickly, its validator: jsonschema takes 2 MB and 30 ms to import."""
-
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
-        self._validator: Validator | None = None
-
-    def faults(self, arguments: Any) -> Iterator[jsonschema.ValidationError]:
-        """What is wrong with some arguments, if anything is."""
-        if self._validator is None:
-            import jsonschema
-
-            jsonschema.Draft202012Validator.check_schema(self._schema)
-            self._validator = jsonschema.Draft202012Validator(self._schema)
-        return self._validator.iter_errors(arguments)
+_DIGITS = re.compile(r"\s*(-?[0-9]{1,18})\s*", re.ASCII)
+_FLAGS = {"true": True, "false": False}
+_CUT = re.compile("[\ud800-\udfff]")
 
 
-def check(
-    tool: str, against: Validated, schema: Schema, arguments: object, *, fits: Fits | None = None
-) -> dict[str, Any]:
-    """The arguments, whole numbers as `int`. Raises `BadInput` naming the argument, the reason and what fits.
+class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all arguments. A field's `Meta` holds its bounds and its description."""
 
-    ``fits`` is asked first; the validator only where that says no.
-    """
-    if arguments is None:
-        arguments = {}
-    if not isinstance(arguments, Mapping):
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    """Names that another deployment takes, with what to say of them here."""
+
+
+A = TypeVar("A", bound=Arguments)
+
+
+def read_arguments(tool: str, kind: type[A], given: object) -> A:
+    """The arguments. Raises `BadInput` that names every argument that does not fit, the reason, and what fits."""
+    if given is None:
+        given = {}
+    if not isinstance(given, Mapping):
         raise BadInput(f"{tool}: arguments must be an object.")
-    if fits is None or not fits(arguments):
-        faults = itertools.islice(against.faults(arguments), FAULTS_READ)
-        fault = min(faults, key=lambda error: len(error.absolute_path), default=None)
-        if fault is not None:
-            raise BadInput(_told(tool, schema, fault))
-    broken = None if all(map(_plain, arguments.values())) else _unencodable(arguments, "")
+    try:
+        taken = msgspec.convert(given, kind)
+    except msgspec.ValidationError:
+        reading = _Reading(tool)
+        mended = reading.object(given, _fields(kind), kind, "")
+        if reading.faults:
+            raise BadInput("\n".join(reading.faults)) from None
+        taken = msgspec.convert(mended, kind)
+    broken = None if all(map(_plain, given.values())) else _half_pair(given, "")
     if broken is not None:
         raise BadInput(f"{broken}: holds half a surrogate pair, which is no text. Send the whole character.")
-    return {name: _normal(value) for name, value in arguments.items()}
+    return taken
 
 
-def _told(tool: str, schema: Schema, fault: jsonschema.ValidationError) -> str:
-    where = _path(fault.absolute_path)
-    limit: Any = fault.validator_value
-    given: Any = fault.instance
-    match str(fault.validator):
-        case "additionalProperties":
-            known = fault.schema["properties"] if isinstance(fault.schema, Mapping) else {}
-            unknown = next(name for name in given if name not in known)
-            path = f"{where}.{_name(unknown)}" if where else _name(unknown)
-            takes = ", ".join(known) if known else "no arguments"
-            return f"{path}: {tool} has no such argument. It takes {takes}."
-        case "required":
-            missing = next(name for name in limit if name not in given)
-            path = f"{where}.{missing}" if where else missing
-            return f"{path}: is missing; {tool} needs it.{_meaning(schema, fault, missing)}"
-        case "type":
-            hint = " Message ids are strings of decimal digits." if _is_reference(fault.schema) else ""
-            return f"{where}: must be {_kinds(limit)}.{hint}"
-        case "anyOf":
-            return f"{where}: must be {_kinds([branch['type'] for branch in limit])}."
-        case "pattern" if _is_reference(fault.schema):
-            return f"{where}: is not a message reference. Pass the id as the string of digits that a result gave."
-        case "minimum":
-            return f"{where}: must be at least {limit}."
-        case "maximum":
-            return f"{where}: must be at most {limit}."
-        case "minItems":
-            return f"{where}: needs at least {limit} item{'s' if limit != 1 else ''}."
-        case "maxItems":
-            return f"{where}: takes at most {limit} items; make several calls."
-        case "minLength":
-            return f"{where}: must not be empty."
-        case "maxLength":
-            return f"{where}: must be at most {limit} characters."
-        case "enum":
-            return f"{where}: must be one of {', '.join(map(str, limit))}."
-        case "uniqueItems":
-            return f"{where}: names something twice."
-        case other:
-            return f"{where or tool}: does not fit the tool's schema ({other})."
+def schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON Schema of the arguments: closed, inline, and with one ``type`` per value, which every client can use."""
+    fields = sorted(_fields(kind), key=lambda field: not field.required)
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {field.encode_name: _field_schema(field) for field in fields},
+        "additionalProperties": False,
+    }
+    required = [field.encode_name for field in fields if field.required]
+    return {**schema, "required": required} if required else schema
 
 
-def _kinds(limit: str | Sequence[str]) -> str:
-    return " or ".join(_KINDS[kind] for kind in ([limit] if isinstance(limit, str) else limit))
+def _fields(kind: type) -> tuple[kinds.Field, ...]:
+    info = _info(kind)
+    if not isinstance(info, kinds.StructType):
+        raise TypeError(f"{kind.__name__} is no Struct")
+    return info.fields
 
 
-def _is_reference(schema: object) -> bool:
-    return isinstance(schema, Mapping) and schema.get("pattern") == REFERENCE_PATTERN
+@cache
+def _info(kind: type) -> kinds.Type:
+    return kinds.type_info(kind)
 
 
-def _meaning(schema: Schema, fault: jsonschema.ValidationError, name: str) -> str:
-    properties = (fault.schema if isinstance(fault.schema, Mapping) else schema)["properties"]
-    description = properties.get(name, {}).get("description")
-    return f" It is: {description}" if description else ""
+def _field_schema(field: kinds.Field) -> dict[str, Any]:
+    kind = field.type if field.required else _present(field.type)
+    shown = {} if field.default in (None, (), msgspec.NODEFAULT) else {"default": field.default}
+    return _schema(kind) | shown
 
 
-def _name(unknown: object) -> str:
-    shown = str(unknown)[:SHOWN_NAME_CHARS]
+def _present(kind: kinds.Type) -> kinds.Type:
+    """The type of an optional argument that is given."""
+    if not isinstance(kind, kinds.UnionType):
+        return kind
+    (present,) = [inner for inner in kind.types if not isinstance(inner, kinds.NoneType)]
+    return present
+
+
+def _schema(kind: kinds.Type) -> dict[str, Any]:
+    match kind:
+        case kinds.Metadata():
+            return _schema(kind.type) | (kind.extra_json_schema or {})
+        case kinds.StrType():
+            # No minLength: an empty text is read as absent, or told to be missing.
+            return _bounded("string", maxLength=kind.max_length, pattern=kind.pattern)
+        case kinds.IntType():
+            return _bounded("integer", minimum=kind.ge, maximum=kind.le)
+        case kinds.BoolType():
+            return {"type": "boolean"}
+        case kinds.NoneType():
+            return {"type": "null"}
+        case kinds.LiteralType():
+            return {"type": "string", "enum": list(kind.values)}
+        case kinds.VarTupleType():
+            array = _bounded("array", minItems=kind.min_length, maxItems=kind.max_length)
+            return array | {"items": _schema(kind.item_type)}
+        case kinds.StructType():
+            return schema_of(kind.cls)
+        case kinds.UnionType():
+            return {"anyOf": [_schema(inner) for inner in kind.types]}
+        case _:
+            raise TypeError(f"no argument has the type {kind!r}")
+
+
+def _bounded(name: str, **bounds: Any) -> dict[str, Any]:
+    return {"type": name} | {keyword: bound for keyword, bound in bounds.items() if bound is not None}
+
+
+class _Reading:
+    """One look at arguments that do not fit as they are: mends what is clear, collects what is not."""
+
+    def __init__(self, tool: str) -> None:
+        self.faults: list[str] = []
+        self._tool = tool
+
+    def object(
+        self, given: Mapping[str, Any], fields: Sequence[kinds.Field], kind: type[msgspec.Struct], path: str
+    ) -> dict[str, Any]:
+        """An object with its fields mended."""
+        mended: dict[str, Any] = {}
+        for field in fields:
+            name = field.encode_name
+            if name not in given:
+                if field.required:
+                    self._fault(_at(path, name), f"is missing; {self._tool} needs it.{_meaning(field.type)}")
+                continue
+            value = given[name]
+            if not field.required and (value is None or (value == "" and not _takes_empty(_present(field.type)))):
+                continue
+            mended[name] = self._value(value, field.type if field.required else _present(field.type), _at(path, name))
+        known = {field.encode_name for field in fields}
+        for name in given:
+            if name not in known:
+                takes = ", ".join(field.encode_name for field in fields) or "no arguments"
+                elsewhere = kind.elsewhere if issubclass(kind, Arguments) else {}
+                told = elsewhere.get(name, f"{self._tool} has no such argument. It takes {takes}.")
+                self._fault(_at(path, _shown_name(name)), told)
+        return mended
+
+    def _value(self, value: Any, kind: kinds.Type, path: str) -> Any:
+        match kind:
+            case kinds.Metadata():
+                return self._value(value, kind.type, path)
+            case kinds.StrType():
+                return self._text(value, kind, path)
+            case kinds.IntType():
+                return self._whole(value, kind, path)
+            case kinds.BoolType():
+                value = _FLAGS.get(value.strip().lower(), value) if isinstance(value, str) else value
+                return value if isinstance(value, bool) else self._fault(path, "must be true or false.")
+            case kinds.LiteralType():
+                named = ", ".join(map(str, kind.values))
+                fits = isinstance(value, str) and value in kind.values
+                return value if fits else self._fault(path, f"must be one of {named}.")
+            case kinds.VarTupleType():
+                return self._array(value, kind, path)
+            case kinds.StructType():
+                value = _parsed(value, "{", dict)
+                if not isinstance(value, Mapping):
+                    return self._fault(path, "must be an object, in { }.")
+                return self.object(value, kind.fields, kind.cls, path)
+            case _:  # Text or null: the only pair there is.
+                fits = value is None or isinstance(value, str)
+                return value if fits else self._fault(path, "must be a string or null.")
+
+    def _text(self, value: Any, kind: kinds.StrType, path: str) -> Any:
+        if not isinstance(value, str):
+            hint = " Message ids are strings of decimal digits." if kind.pattern == REFERENCE_PATTERN else ""
+            return self._fault(path, f"must be a string.{hint}")
+        if kind.pattern is not None and re.search(kind.pattern, value) is None:
+            return self._fault(
+                path, "is not a message reference. Pass the id as the string of digits that a result gave."
+            )
+        if len(value) < (kind.min_length or 0):
+            return self._fault(path, "must not be empty.")
+        if kind.max_length is not None and len(value) > kind.max_length:
+            return self._fault(path, f"must be at most {kind.max_length} characters.")
+        return value
+
+    def _whole(self, value: Any, kind: kinds.IntType, path: str) -> Any:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        elif isinstance(value, str) and (digits := _DIGITS.fullmatch(value)):
+            value = int(digits[1])
+        if not isinstance(value, int) or isinstance(value, bool):
+            return self._fault(path, "must be a whole number.")
+        if kind.ge is not None and value < kind.ge:
+            return self._fault(path, f"must be at least {kind.ge}.")
+        if kind.le is not None and value > kind.le:
+            return self._fault(path, f"must be at most {kind.le}.")
+        return value
+
+    def _array(self, value: Any, kind: kinds.VarTupleType, path: str) -> Any:
+        value = _parsed(value, "[", list)
+        least, most = kind.min_length or 0, kind.max_length
+        if not isinstance(value, list):
+            return self._fault(path, "must be an array, in [ ].")
+        if len(value) < least:
+            return self._fault(path, f"needs at least {least} item{'s' if least != 1 else ''}.")
+        if most is not None and len(value) > most:
+            return self._fault(path, f"takes at most {most} items; make several calls.")
+        items = []
+        for index, item in enumerate(value):
+            if len(self.faults) >= MOST_FAULTS:
+                break
+            items.append(self._value(item, kind.item_type, f"{path}[{index}]"))
+        return items
+
+    def _fault(self, path: str, told: str) -> None:
+        if len(self.faults) < MOST_FAULTS:
+            self.faults.append(f"{path}: {told}")
+
+
+def _parsed(value: Any, opening: str, kind: type) -> Any:
+    """What JSON text stands for, where it stands for an array or object of that kind; else the value as it is."""
+    if not isinstance(value, str) or not value[:SHOWN_NAME_CHARS].lstrip().startswith(opening):
+        return value
+    try:
+        parsed = msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return value
+    return parsed if isinstance(parsed, kind) else value
+
+
+def _takes_empty(kind: kinds.Type) -> bool:
+    """Whether the empty text is a value of the type."""
+    while isinstance(kind, kinds.Metadata):
+        kind = kind.type
+    return isinstance(kind, kinds.StrType) and not kind.min_length and kind.pattern is None
+
+
+def _meaning(kind: kinds.Type) -> str:
+    described = kind.extra_json_schema if isinstance(kind, kinds.Metadata) else None
+    return f" It is: {described['description']}" if described and "description" in described else ""
+
+
+def _shown_name(name: object) -> str:
+    shown = str(name)[:SHOWN_NAME_CHARS]
     if shown.isascii() and shown.isidentifier():
         return shown
     return quoted(shown.encode("utf-8", "replace").decode())
 
 
-def _path(steps: Sequence[str | int]) -> str:
-    path = ""
-    for step in steps:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
-    return path
+def _at(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _plain(value: object) -> bool:
     """Whether a value is no text beyond ASCII for certain."""
-    return value.isascii() if isinstance(value, str) else isinstance(value, int | float)
+    return value.isascii() if isinstance(value, str) else isinstance(value, int | float) or value is None
 
 
-def _unencodable(value: object, path: str) -> str | None:
+def _half_pair(value: object, path: str) -> str | None:
+    """Where a text with half a surrogate pair is, which cannot be written as UTF-8."""
     if isinstance(value, str):
-        return None if value.isascii() or _encodes(value) else path
+        return None if value.isascii() or _CUT.search(value) is None else path
     if isinstance(value, Mapping):
-        inner = ((item, f"{path}.{name}" if path else name) for name, item in value.items())
+        inner = ((item, _at(path, name)) for name, item in value.items())
     elif isinstance(value, list):
         inner = ((item, f"{path}[{index}]") for index, item in enumerate(value))
     else:
         return None
-    return next((found for item, where in inner if (found := _unencodable(item, where)) is not None), None)
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _normal(value: Any) -> Any:
-    """JSON Schema takes 20.0 for a whole number; so do we, but as one."""
-    return int(value) if isinstance(value, float) else value
+    return next((found for item, where in inner if (found := _half_pair(item, where)) is not None), None)

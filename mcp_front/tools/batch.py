@@ -16,7 +16,7 @@ from fmsg.message import Message
 from ledger.values import Arrival
 from mcp_front.bodies import NO_TEXT, BodyText, body_text
 from mcp_front.caller import Caller
-from mcp_front.gather import together
+from mcp_front.gather import gather_bounded
 from mcp_front.lineage import Lineage, lineage
 from mcp_front.render import Fields, message_item
 from mcp_front.topics import TOPICS
@@ -127,7 +127,7 @@ class Batch:
                 return Fetched(arrival=arrival, message=None, body=NO_TEXT)
             return Fetched(arrival=arrival, message=message, body=await self._body(message))
 
-        for fetched in await together(one, arrivals):
+        for fetched in await gather_bounded(one, arrivals):
             self._got[fetched.arrival.id] = fetched
 
     async def _body(self, message: Message) -> BodyText:

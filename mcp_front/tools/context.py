@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mcp_front.caller import Caller
+from mcp_front.limits import UNBOUNDED_ROOM, AnswerRoom
 
 if TYPE_CHECKING:
     from fmsg.directory import Directory
@@ -32,3 +33,5 @@ class ToolContext:
     """None where the client asked for no progress."""
     drain: asyncio.Event
     """Set when the process is about to end: waits answer."""
+    answer: AnswerRoom = UNBOUNDED_ROOM
+    """Memory for the content of the answer: tools reserve it before they fetch."""

@@ -6,10 +6,11 @@ import base64
 import mimetypes
 from collections.abc import Mapping
 from contextlib import closing
-from typing import Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import quote
 
 import mcp_types
+from msgspec import Meta
 
 from fmsg.errors import NotFound
 from fmsg.reference import format_reference, parse_reference
@@ -19,9 +20,10 @@ from mcp_front.bodies import decoded
 from mcp_front.failures import ToolFailure, failure_of
 from mcp_front.framing import STATEMENT, Report, quoted, visible
 from mcp_front.render import media_type, shown_size, text_like
+from mcp_front.tools.arguments import Arguments, Filled, Reference
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.saving import Target
-from mcp_front.tools.tool import Block, Tool, ToolResult, define
+from mcp_front.tools.tool import Block, ToolResult, define
 
 INLINE_BYTES = 1024 * 1024
 """Given inline unless the caller allows more: base64 of it is what hosts still take into a conversation."""
@@ -34,7 +36,30 @@ SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 UNKNOWN_TYPE = "application/octet-stream"
 
 
-async def _download_attachment(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+class DownloadAttachment(Arguments, frozen=True, kw_only=True):
+    """Which attachment, and how much of it."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = {
+        "save_to": "works only with a server that the user runs locally (stdio) and that has FMSG_MCP_DOWNLOAD_DIR "
+        "set. Leave it out."
+    }
+
+    id: Annotated[Reference, Meta(description="Message id")]
+    filename: Annotated[Filled, Meta(description="As its attachments list it")]
+    max_inline_bytes: Annotated[int, Meta(ge=0, le=MOST_INLINE_BYTES, description="Refuse to inline more")] = (
+        INLINE_BYTES
+    )
+
+
+class DownloadOrSave(DownloadAttachment, frozen=True, kw_only=True):
+    """Which attachment, and where to."""
+
+    save_to: (
+        Annotated[Filled, Meta(description="Absolute path of a new file in the operator's download directory")] | None
+    ) = None
+
+
+async def _download_attachment(context: ToolContext, arguments: DownloadAttachment) -> ToolResult:
     try:
         return await _downloaded(context, arguments)
     except NotFound as error:
@@ -43,16 +68,17 @@ async def _download_attachment(context: ToolContext, arguments: Mapping[str, Any
         raise failure from None
 
 
-async def _downloaded(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    message_id = parse_reference(arguments["id"])
-    save_to = arguments.get("save_to")
-    filename = await _stored_name(context, message_id, arguments["filename"])
-    if save_to is None:
-        most = arguments.get("max_inline_bytes", INLINE_BYTES)
+async def _downloaded(context: ToolContext, arguments: DownloadAttachment) -> ToolResult:
+    message_id = parse_reference(arguments.id)
+    save_to = arguments.save_to if isinstance(arguments, DownloadOrSave) else None
+    below = context.settings.download_dir
+    filename = await _stored_name(context, message_id, arguments.filename)
+    if save_to is None or below is None:
+        most = arguments.max_inline_bytes
         async with context.caller.api.attachment(message_id, filename) as download:
             data = await _inline(download, most, transport=context.caller.transport)
         return _shown(message_id, filename, _type_of(filename, download), data)
-    with closing(Target(save_to, within=context.settings.download_dir)) as target:
+    with closing(Target(save_to, within=below)) as target:
         async with context.caller.api.attachment(message_id, filename) as download:
             size = await target.write(download)
         return _saved(message_id, filename, _type_of(filename, download), size, target.path)
@@ -161,27 +187,24 @@ _GIVES = schemas.result(
     content_type=schemas.TEXT,
     saved_to=schemas.TEXT_OR_NULL,
 )
-_INLINE: dict[str, schemas.Schema] = {
-    "id": schemas.reference("Message id"),
-    "filename": schemas.text("As its attachments list it"),
-    "max_inline_bytes": schemas.whole("Refuse to inline more", default=INLINE_BYTES, least=0, most=MOST_INLINE_BYTES),
-}
 
-DOWNLOAD_ATTACHMENT = Tool(
-    definition=define(
-        "download_attachment",
-        "An attachment's content: text as text, images as images, the rest as an embedded resource.",
-        takes=schemas.closed(("id", "filename"), **_INLINE),
-        gives=_GIVES,
-        reads=True,
-    ),
-    over_stdio=define(
-        "download_attachment",
-        "An attachment's content: text as text, images as images, the rest as an embedded resource. Or save_to writes "
-        "it to a new file.",
-        takes=schemas.closed(("id", "filename"), **_INLINE, save_to=schemas.text("Absolute path of a new file")),
-        gives=_GIVES,
-        reads=False,
-    ),
-    run=_download_attachment,
+DOWNLOAD_ATTACHMENT = define(
+    _download_attachment,
+    "download_attachment",
+    "Get an attachment",
+    "An attachment's content: text as text, images as images, the rest as an embedded resource.",
+    takes=DownloadAttachment,
+    gives=_GIVES,
+    reads=True,
 )
+DOWNLOAD_OR_SAVE = define(
+    _download_attachment,
+    "download_attachment",
+    "Get or save an attachment",
+    "An attachment's content: text as text, images as images, the rest as an embedded resource. Or save_to writes it "
+    "to a new file.",
+    takes=DownloadOrSave,
+    gives=_GIVES,
+    reads=False,
+)
+"""It writes files, so it is not read-only: offered only where the operator has named a directory."""

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated
+
+from msgspec import Meta
 
 from mcp_front import schemas
+from mcp_front.tools.arguments import Arguments
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.names import resolve
-from mcp_front.tools.tool import Tool, ToolResult, define
+from mcp_front.tools.tool import ToolResult, define
 
 
-async def _whoami(context: ToolContext, _arguments: Mapping[str, Any]) -> ToolResult:
+class Whoami(Arguments, frozen=True, kw_only=True):
+    """There are none."""
+
+
+class ResolveAddress(Arguments, frozen=True, kw_only=True):
+    """The name."""
+
+    name: Annotated[str, Meta(min_length=1, description="Short name or @user@domain")]
+
+
+async def _whoami(context: ToolContext, _arguments: Whoami) -> ToolResult:
     caller = context.caller
     fields = {"address": caller.address.lower(), "api_url": caller.api_url, "transport": caller.transport}
     return ToolResult(
@@ -20,8 +32,8 @@ async def _whoami(context: ToolContext, _arguments: Mapping[str, Any]) -> ToolRe
     )
 
 
-async def _resolve_address(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    found = resolve(context.directory, arguments["name"], argument="name")
+async def _resolve_address(context: ToolContext, arguments: ResolveAddress) -> ToolResult:
+    found = resolve(context.directory, arguments.name, argument="name")
     how = {"literal": "as given", "directory": "from the directory", "default_domain": "with the default domain"}
     return ToolResult(
         structured={"address": found.address, "resolution": found.resolution},
@@ -29,31 +41,24 @@ async def _resolve_address(context: ToolContext, arguments: Mapping[str, Any]) -
     )
 
 
-WHOAMI = Tool(
-    definition=define(
-        "whoami",
-        "The fmsg address you act as.",
-        takes=schemas.closed(),
-        gives=schemas.result(
-            address=schemas.TEXT, api_url=schemas.TEXT, transport={"type": "string", "enum": ["stdio", "http"]}
-        ),
-        reads=True,
-        open_world=False,
-    ),
-    run=_whoami,
+WHOAMI = define(
+    _whoami,
+    "whoami",
+    "Show my address",
+    "The fmsg address you act as.",
+    takes=Whoami,
+    gives=schemas.result(address=schemas.TEXT, api_url=schemas.TEXT, transport=schemas.TEXT),
+    reads=True,
+    open_world=False,
 )
 
-RESOLVE_ADDRESS = Tool(
-    definition=define(
-        "resolve_address",
-        "The full address that a short name stands for. Sends nothing and does not check that the user exists.",
-        takes=schemas.closed(("name",), name=schemas.text("Short name or @user@domain")),
-        gives=schemas.result(
-            address=schemas.TEXT,
-            resolution={"type": "string", "enum": ["literal", "directory", "default_domain"]},
-        ),
-        reads=True,
-        open_world=False,
-    ),
-    run=_resolve_address,
+RESOLVE_ADDRESS = define(
+    _resolve_address,
+    "resolve_address",
+    "Resolve a name",
+    "The full address that a short name stands for. Sends nothing and does not check that the user exists.",
+    takes=ResolveAddress,
+    gives=schemas.result(address=schemas.TEXT, resolution=schemas.TEXT),
+    reads=True,
+    open_world=False,
 )

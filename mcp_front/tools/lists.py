@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from fmsg.delivery import CODES, Outcome, outcomes
 from fmsg.message import Message, Page
 from mcp_front import schemas
 from mcp_front.framing import STATEMENT, Report, quoted, visible
 from mcp_front.render import Fields, headline, message_item, shown_address, utc
+from mcp_front.tools.arguments import Arguments
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.paging import Collected, collect
-from mcp_front.tools.tool import Tool, ToolResult, define
+from mcp_front.tools.tool import ToolResult, define
 
 DEFAULT_LIMIT = 20
 """FMSG-007, list_messages."""
@@ -22,6 +23,20 @@ MOST = 100
 """The most a host gives in one page (FMSG-003)."""
 LAST_OFFSET = 2**31 - 1
 """Beyond any list, and every host can read the number."""
+
+
+class ListSent(Arguments, frozen=True, kw_only=True):
+    """Which page of a list."""
+
+    limit: Annotated[int, Meta(ge=1, le=MOST, description="How many")] = DEFAULT_LIMIT
+    offset: Annotated[int, Meta(ge=0, le=LAST_OFFSET, description="next_offset of the page before")] = 0
+    include_reactions: Annotated[bool, Meta(description="Also messages that are reactions")] = False
+
+
+class ListMessages(ListSent, frozen=True, kw_only=True):
+    """Which page of the received messages."""
+
+    unread_only: Annotated[bool, Meta(description="Only messages not marked read")] = False
 
 
 def delivery_items(message: Message) -> list[Fields]:
@@ -53,8 +68,8 @@ def shown_delivery(outcome: Outcome) -> str:
     return f"{who} {outcome.status}, code {outcome.code}" + (f" {meaning.name}: {meaning.advice}" if meaning else "")
 
 
-async def _list_messages(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    reactions, unread_only = arguments.get("include_reactions", False), arguments.get("unread_only", False)
+async def _list_messages(context: ToolContext, arguments: ListMessages) -> ToolResult:
+    reactions, unread_only = arguments.include_reactions, arguments.unread_only
 
     def shown(message: Message) -> bool:
         return (
@@ -66,12 +81,12 @@ async def _list_messages(context: ToolContext, arguments: Mapping[str, Any]) -> 
     async def fetch(limit: int, offset: int) -> Page:
         return await context.caller.api.list_received(limit=limit, offset=offset)
 
-    page = await collect(fetch, shown, **_bounds(arguments))
+    page = await collect(fetch, shown, limit=arguments.limit, offset=arguments.offset)
     return _page_result(page, "received" if not unread_only else "unread", delivery=False)
 
 
-async def _list_sent(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    reactions = arguments.get("include_reactions", False)
+async def _list_sent(context: ToolContext, arguments: ListSent) -> ToolResult:
+    reactions = arguments.include_reactions
 
     def shown(message: Message) -> bool:
         return not message.is_draft and (reactions or not message.is_reaction)
@@ -79,11 +94,8 @@ async def _list_sent(context: ToolContext, arguments: Mapping[str, Any]) -> Tool
     async def fetch(limit: int, offset: int) -> Page:
         return await context.caller.api.list_sent(limit=limit, offset=offset)
 
-    return _page_result(await collect(fetch, shown, **_bounds(arguments)), "sent", delivery=True)
-
-
-def _bounds(arguments: Mapping[str, Any]) -> dict[str, int]:
-    return {"limit": arguments.get("limit", DEFAULT_LIMIT), "offset": arguments.get("offset", 0)}
+    page = await collect(fetch, shown, limit=arguments.limit, offset=arguments.offset)
+    return _page_result(page, "sent", delivery=True)
 
 
 def _page_result(page: Collected, kind: str, *, delivery: bool) -> ToolResult:
@@ -104,51 +116,44 @@ def _page_result(page: Collected, kind: str, *, delivery: bool) -> ToolResult:
     return ToolResult(structured={"notice": STATEMENT, **fields} if items else fields, text=report.text())
 
 
-_PAGING = {
-    "limit": schemas.whole("How many", default=DEFAULT_LIMIT, least=1, most=MOST),
-    "offset": schemas.whole("next_offset of the page before", default=0, least=0, most=LAST_OFFSET),
-    "include_reactions": schemas.flag("Also messages that are reactions"),
-}
 DELIVERY = schemas.array(
     schemas.record(
         {"meaning": schemas.TEXT, "advice": schemas.TEXT},
         addr=schemas.TEXT,
-        status={"type": "string", "enum": ["delivered", "pending", "failed"]},
+        status=schemas.TEXT,
         time=schemas.TEXT_OR_NULL,
         code=schemas.WHOLE_OR_NULL,
-        via={"type": "string", "enum": ["to", "add_to"]},
+        via=schemas.TEXT,
     )
 )
 """The delivery array of ``list_sent`` and ``delivery_status``."""
 
-LIST_MESSAGES = Tool(
-    definition=define(
-        "list_messages",
-        "Received messages, newest first, with previews. Marks nothing as read.",
-        takes=schemas.closed(**_PAGING, unread_only=schemas.flag("Only messages not marked read")),
-        gives=schemas.result(
-            schemas.NOTICE,
-            messages=schemas.array(schemas.message_item()),
-            count=schemas.WHOLE,
-            next_offset=schemas.WHOLE_OR_NULL,
-        ),
-        reads=True,
+LIST_MESSAGES = define(
+    _list_messages,
+    "list_messages",
+    "List received messages",
+    "Received messages, newest first, with previews. Marks nothing as read.",
+    takes=ListMessages,
+    gives=schemas.result(
+        schemas.NOTICE,
+        messages=schemas.array(schemas.message_item()),
+        count=schemas.WHOLE,
+        next_offset=schemas.WHOLE_OR_NULL,
     ),
-    run=_list_messages,
+    reads=True,
 )
 
-LIST_SENT = Tool(
-    definition=define(
-        "list_sent",
-        "Messages you sent, newest first, with the delivery to each recipient.",
-        takes=schemas.closed(**_PAGING),
-        gives=schemas.result(
-            schemas.NOTICE,
-            messages=schemas.array(schemas.message_item(delivery=DELIVERY)),
-            count=schemas.WHOLE,
-            next_offset=schemas.WHOLE_OR_NULL,
-        ),
-        reads=True,
+LIST_SENT = define(
+    _list_sent,
+    "list_sent",
+    "List sent messages",
+    "Messages you sent, newest first, with the delivery to each recipient.",
+    takes=ListSent,
+    gives=schemas.result(
+        schemas.NOTICE,
+        messages=schemas.array(schemas.message_item(delivery=DELIVERY)),
+        count=schemas.WHOLE,
+        next_offset=schemas.WHOLE_OR_NULL,
     ),
-    run=_list_sent,
+    reads=True,
 )

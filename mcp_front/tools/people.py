@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated
+
+from msgspec import Meta
 
 from fmsg.delivery import outcomes
 from fmsg.reference import format_reference, parse_reference
@@ -11,15 +12,36 @@ from mcp_front import schemas
 from mcp_front.framing import STATEMENT, Report, visible
 from mcp_front.render import reference, rfc3339, shown_addresses
 from mcp_front.sending.answering import refuse_terminal
+from mcp_front.tools.arguments import Arguments, Names, Reference
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.lists import DELIVERY, delivery_items, shown_delivery
 from mcp_front.tools.names import resolve_all
-from mcp_front.tools.tool import Tool, ToolResult, define
+from mcp_front.tools.tool import ToolResult, define
 
 
-async def _add_recipients(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    message_id = parse_reference(arguments["id"])
-    add_to = resolve_all(context.directory, arguments["add_to"], argument="add_to")
+class AddRecipients(Arguments, frozen=True, kw_only=True):
+    """Whom to add to which message."""
+
+    id: Annotated[Reference, Meta(description="Message id")]
+    add_to: Names
+
+
+class React(Arguments, frozen=True, kw_only=True):
+    """What to make of which message."""
+
+    id: Annotated[Reference, Meta(description="Message id")]
+    emoji: Annotated[str | None, Meta(description="One emoji")]
+
+
+class DeliveryStatus(Arguments, frozen=True, kw_only=True):
+    """Which sent message."""
+
+    id: Annotated[Reference, Meta(description="Sent message")]
+
+
+async def _add_recipients(context: ToolContext, arguments: AddRecipients) -> ToolResult:
+    message_id = parse_reference(arguments.id)
+    add_to = resolve_all(context.directory, arguments.add_to, argument="add_to")
     api = context.caller.api
     refuse_terminal(await api.message(message_id), "recipients")
     added = await api.add_recipients(message_id, add_to)
@@ -31,9 +53,9 @@ async def _add_recipients(context: ToolContext, arguments: Mapping[str, Any]) ->
     )
 
 
-async def _react(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    message_id = parse_reference(arguments["id"])
-    emoji = arguments.get("emoji") or None
+async def _react(context: ToolContext, arguments: React) -> ToolResult:
+    message_id = parse_reference(arguments.id)
+    emoji = arguments.emoji or None
     api = context.caller.api
     refuse_terminal(await api.message(message_id), "reaction")
     reacted = await api.react(message_id, emoji)
@@ -53,8 +75,8 @@ async def _react(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResu
     )
 
 
-async def _delivery_status(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    message_id = parse_reference(arguments["id"])
+async def _delivery_status(context: ToolContext, arguments: DeliveryStatus) -> ToolResult:
+    message_id = parse_reference(arguments.id)
     message = await context.caller.api.message(message_id)
     report = Report()
     sent_at = rfc3339(message.time)
@@ -74,48 +96,36 @@ async def _delivery_status(context: ToolContext, arguments: Mapping[str, Any]) -
     )
 
 
-ADD_RECIPIENTS = Tool(
-    definition=define(
-        "add_recipients",
-        "Add recipients to a sent message; they get it with its thread. Takes effect at once. A sent fmsg message "
-        "cannot be edited or recalled, and recipients cannot be removed.",
-        takes=schemas.closed(
-            ("id", "add_to"),
-            id=schemas.reference("Message id"),
-            add_to=schemas.array(schemas.ADDRESS, minItems=1),
-        ),
-        gives=schemas.result({"sha256": schemas.TEXT}, id=schemas.TEXT, added=schemas.WHOLE, add_to=schemas.TEXTS),
-        reads=False,
-        destructive=True,
-    ),
-    run=_add_recipients,
+ADD_RECIPIENTS = define(
+    _add_recipients,
+    "add_recipients",
+    "Add recipients",
+    "Add recipients to a sent message; they get it with its thread. Takes effect at once. A sent fmsg message cannot "
+    "be edited or recalled, and recipients cannot be removed.",
+    takes=AddRecipients,
+    gives=schemas.result({"sha256": schemas.TEXT}, id=schemas.TEXT, added=schemas.WHOLE, add_to=schemas.TEXTS),
+    reads=False,
+    destructive=True,
 )
 
-REACT = Tool(
-    definition=define(
-        "react",
-        "React to a message with one emoji, replacing your former reaction; null or empty clears it. Sends at once to "
-        "all participants.",
-        takes=schemas.closed(
-            ("id", "emoji"),
-            id=schemas.reference("Message id"),
-            # Branches, not a list of types: clients that translate schemas for a model may refuse all tools for a list.
-            emoji={"anyOf": [{"type": "string"}, {"type": "null"}], "description": "One emoji"},
-        ),
-        gives=schemas.result(id=schemas.TEXT, reaction_id=schemas.TEXT_OR_NULL, cleared=schemas.FLAG),
-        reads=False,
-        repeatable=True,
-    ),
-    run=_react,
+REACT = define(
+    _react,
+    "react",
+    "React with an emoji",
+    "React to a message with one emoji, replacing your former reaction; null or empty clears it. Sends at once to all "
+    "participants.",
+    takes=React,
+    gives=schemas.result(id=schemas.TEXT, reaction_id=schemas.TEXT_OR_NULL, cleared=schemas.FLAG),
+    reads=False,
+    repeatable=True,
 )
 
-DELIVERY_STATUS = Tool(
-    definition=define(
-        "delivery_status",
-        "Whether a message you sent reached each recipient, added ones included, and what to do where not.",
-        takes=schemas.closed(("id",), id=schemas.reference("Sent message")),
-        gives=schemas.result(schemas.NOTICE, id=schemas.TEXT, sent_at=schemas.TEXT_OR_NULL, recipients=DELIVERY),
-        reads=True,
-    ),
-    run=_delivery_status,
+DELIVERY_STATUS = define(
+    _delivery_status,
+    "delivery_status",
+    "Check delivery",
+    "Whether a message you sent reached each recipient, added ones included, and what to do where not.",
+    takes=DeliveryStatus,
+    gives=schemas.result(schemas.NOTICE, id=schemas.TEXT, sent_at=schemas.TEXT_OR_NULL, recipients=DELIVERY),
+    reads=True,
 )

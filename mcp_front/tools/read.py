@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from fmsg.errors import FmsgError, HostRefused
 from fmsg.message import Message, ThreadMessage
@@ -14,7 +15,7 @@ from mcp_front import schemas
 from mcp_front.bodies import NO_TEXT, BodyText, body_text
 from mcp_front.failures import failure_of
 from mcp_front.framing import STATEMENT, Report, visible
-from mcp_front.gather import together
+from mcp_front.gather import gather_bounded
 from mcp_front.lineage import Lineage, lineage, to_message
 from mcp_front.render import (
     Fields,
@@ -29,8 +30,9 @@ from mcp_front.render import (
     shown_size,
     shown_type,
 )
+from mcp_front.tools.arguments import Arguments, Reference
 from mcp_front.tools.context import ToolContext
-from mcp_front.tools.tool import Tool, ToolResult, define
+from mcp_front.tools.tool import ToolResult, define
 
 MESSAGE_BODY_BYTES = 65_536
 """Shown of one message unless the caller wants more or less: some 16,000 tokens, a fraction of a model's context."""
@@ -46,10 +48,35 @@ MOST_MARKED = 100
 """Each is a request to the host; a page of a list has no more."""
 
 
-async def _get_message(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    message_id = parse_reference(arguments["id"])
+class GetMessage(Arguments, frozen=True, kw_only=True):
+    """Which message, and how much of it."""
+
+    id: Annotated[Reference, Meta(description="Message id")]
+    max_body_bytes: Annotated[int, Meta(ge=0, le=MOST_BODY_BYTES, description="Cut the body here")] = MESSAGE_BODY_BYTES
+
+
+class GetThread(Arguments, frozen=True, kw_only=True):
+    """Which thread, and how much of it."""
+
+    id: Annotated[Reference, Meta(description="Message the thread leads to")]
+    max_messages: Annotated[int, Meta(ge=1, le=MOST_THREAD_MESSAGES, description="Show the root and the newest")] = (
+        THREAD_MESSAGES
+    )
+    max_body_bytes: Annotated[int, Meta(ge=0, le=MOST_BODY_BYTES, description="Cut each body here")] = THREAD_BODY_BYTES
+
+
+class MarkRead(Arguments, frozen=True, kw_only=True):
+    """Which messages."""
+
+    ids: Annotated[
+        tuple[Annotated[Reference, Meta(description="Message id")], ...], Meta(min_length=1, max_length=MOST_MARKED)
+    ]
+
+
+async def _get_message(context: ToolContext, arguments: GetMessage) -> ToolResult:
+    message_id = parse_reference(arguments.id)
     message = await context.caller.api.message(message_id)
-    body = await body_text(context.caller.api, message, max_bytes=arguments.get("max_body_bytes", MESSAGE_BODY_BYTES))
+    body = await body_text(context.caller.api, message, max_bytes=arguments.max_body_bytes)
     report = Report()
     show_message(report, message, body)
     return ToolResult(
@@ -83,12 +110,12 @@ def show_body(report: Report, body: BodyText, size_bytes: int) -> None:
         report.say(f"Cut: the body has {size_bytes} bytes; get_message with a larger max_body_bytes gives more.")
 
 
-async def _get_thread(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+async def _get_thread(context: ToolContext, arguments: GetThread) -> ToolResult:
     thread = await shown_thread(
         context,
-        parse_reference(arguments["id"]),
-        most=arguments.get("max_messages", THREAD_MESSAGES),
-        most_bytes=arguments.get("max_body_bytes", THREAD_BODY_BYTES),
+        parse_reference(arguments.id),
+        most=arguments.max_messages,
+        most_bytes=arguments.max_body_bytes,
     )
     found = thread.lineage
     target = format_reference(found.trigger.id)
@@ -147,7 +174,7 @@ async def thread_bodies(context: ToolContext, shown: Sequence[ThreadMessage], mo
             return NO_TEXT
         return await body_text(context.caller.api, to_message(message), max_bytes=most_bytes)
 
-    return await together(one, shown)
+    return await gather_bounded(one, shown)
 
 
 def thread_item(message: ThreadMessage, body: BodyText) -> Fields:
@@ -204,8 +231,8 @@ def show_thread_message(report: Report, message: ThreadMessage, body: BodyText) 
     show_body(report, body, to_message(message).size)
 
 
-async def _mark_read(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    ids = list(dict.fromkeys(parse_reference(each, name=f"ids[{n}]") for n, each in enumerate(arguments["ids"])))
+async def _mark_read(context: ToolContext, arguments: MarkRead) -> ToolResult:
+    ids = list(dict.fromkeys(parse_reference(each, name=f"ids[{n}]") for n, each in enumerate(arguments.ids)))
     api = context.caller.api
 
     async def mark(message_id: int) -> FmsgError | None:
@@ -215,7 +242,7 @@ async def _mark_read(context: ToolContext, arguments: Mapping[str, Any]) -> Tool
             return error
         return None
 
-    outcomes = await together(mark, ids)
+    outcomes = await gather_bounded(mark, ids)
     failed = {message_id: error for message_id, error in zip(ids, outcomes, strict=True) if error is not None}
     marked = [message_id for message_id in ids if message_id not in failed]
     if not marked and len({type(error) for error in failed.values()}) == 1:
@@ -232,68 +259,48 @@ async def _mark_read(context: ToolContext, arguments: Mapping[str, Any]) -> Tool
     return ToolResult(structured={"notice": STATEMENT, **fields} if reasons else fields, text=report.text())
 
 
-GET_MESSAGE = Tool(
-    definition=define(
-        "get_message",
-        "One message with its body (null where it is no text). Does not mark it read.",
-        takes=schemas.closed(
-            ("id",),
-            id=schemas.reference("Message id"),
-            max_body_bytes=schemas.whole(
-                "Cut the body here", default=MESSAGE_BODY_BYTES, least=0, most=MOST_BODY_BYTES
-            ),
-        ),
-        gives=schemas.result(
-            schemas.NOTICE, message=schemas.message_item(), body=schemas.TEXT_OR_NULL, body_truncated=schemas.FLAG
-        ),
-        reads=True,
+GET_MESSAGE = define(
+    _get_message,
+    "get_message",
+    "Read a message",
+    "One message with its body (null where it is no text). Does not mark it read.",
+    takes=GetMessage,
+    gives=schemas.result(
+        schemas.NOTICE, message=schemas.message_item(), body=schemas.TEXT_OR_NULL, body_truncated=schemas.FLAG
     ),
-    run=_get_message,
+    reads=True,
 )
 
-GET_THREAD = Tool(
-    definition=define(
-        "get_thread",
-        "The conversation that led to a message, root first, and who takes part. No side branches.",
-        takes=schemas.closed(
-            ("id",),
-            id=schemas.reference("Message the thread leads to"),
-            max_messages=schemas.whole(
-                "Show the root and the newest", default=THREAD_MESSAGES, least=1, most=MOST_THREAD_MESSAGES
-            ),
-            max_body_bytes=schemas.whole(
-                "Cut each body here", default=THREAD_BODY_BYTES, least=0, most=MOST_BODY_BYTES
-            ),
-        ),
-        gives=schemas.result(
-            schemas.NOTICE,
-            root_id=schemas.TEXT,
-            trigger_id=schemas.TEXT,
-            complete=schemas.FLAG,
-            participants=schemas.TEXTS,
-            reply_target_id=schemas.TEXT_OR_NULL,
-            terminal=schemas.FLAG,
-            messages=schemas.array(schemas.THREAD_ITEM),
-        ),
-        reads=True,
+GET_THREAD = define(
+    _get_thread,
+    "get_thread",
+    "Read a thread",
+    "The conversation that led to a message, root first, and who takes part. No side branches.",
+    takes=GetThread,
+    gives=schemas.result(
+        schemas.NOTICE,
+        root_id=schemas.TEXT,
+        trigger_id=schemas.TEXT,
+        complete=schemas.FLAG,
+        participants=schemas.TEXTS,
+        reply_target_id=schemas.TEXT_OR_NULL,
+        terminal=schemas.FLAG,
+        messages=schemas.array(schemas.THREAD_ITEM),
     ),
-    run=_get_thread,
+    reads=True,
 )
 
-MARK_READ = Tool(
-    definition=define(
-        "mark_read",
-        "Mark received messages as read. Each id ends in marked or in failed.",
-        takes=schemas.closed(
-            ("ids",), ids=schemas.array(schemas.reference("Message id"), minItems=1, maxItems=MOST_MARKED)
-        ),
-        gives=schemas.result(
-            schemas.NOTICE,
-            marked=schemas.TEXTS,
-            failed=schemas.array(schemas.record(id=schemas.TEXT, reason=schemas.TEXT)),
-        ),
-        reads=False,
-        repeatable=True,
+MARK_READ = define(
+    _mark_read,
+    "mark_read",
+    "Mark as read",
+    "Mark received messages as read. Each id ends in marked or in failed.",
+    takes=MarkRead,
+    gives=schemas.result(
+        schemas.NOTICE,
+        marked=schemas.TEXTS,
+        failed=schemas.array(schemas.record(id=schemas.TEXT, reason=schemas.TEXT)),
     ),
-    run=_mark_read,
+    reads=False,
+    repeatable=True,
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from fmsg.errors import BadInput
 from fmsg.transfer import Download
 from mcp_front.files import Parent, parent_of, reason
-from mcp_front.shield import unbroken
+from mcp_front.shield import shielded
 
 DOWNLOAD_VARIABLE = "FMSG_MCP_DOWNLOAD_DIR"
 """The setting that confines saved files."""
@@ -20,7 +20,7 @@ ARGUMENT = "save_to"
 class Target:
     """Where a download goes. Nothing exists there until `write`; close it in any case."""
 
-    def __init__(self, path_text: str, *, within: Path | None) -> None:
+    def __init__(self, path_text: str, *, within: Path) -> None:
         self._parent: Parent = parent_of(path_text, within=within, argument=ARGUMENT, variable=DOWNLOAD_VARIABLE)
 
     @property
@@ -49,9 +49,9 @@ class Target:
         size = 0
         try:
             async for chunk in download.chunks:
-                await unbroken(asyncio.to_thread(_write_all, fd, chunk))
+                await shielded(asyncio.to_thread(_write_all, fd, chunk))
                 size += len(chunk)
-            await unbroken(asyncio.to_thread(os.fsync, fd))
+            await shielded(asyncio.to_thread(os.fsync, fd))
         finally:
             os.close(fd)
         return size

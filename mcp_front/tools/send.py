@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta
 
 from fmsg.reference import format_reference, parse_reference
 from mcp_front import schemas
@@ -16,6 +19,7 @@ from mcp_front.sending.deliver import Delivered, Post, Steps
 from mcp_front.sending.once import Once, Repeated, content_hash
 from mcp_front.sending.outgoing import DEFAULT_TYPE, Outgoing, compose
 from mcp_front.sending.uploads import Uploads, refuse_credential, take_uploads
+from mcp_front.tools.arguments import Arguments, Filled, Names, Reference
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.names import resolve_all
 from mcp_front.tools.tool import Tool, ToolResult, define
@@ -25,14 +29,93 @@ Prepare = Callable[[Uploads], Awaitable[Outgoing]]
 """Makes the message; may ask the host, but changes nothing there."""
 
 
-async def _send_message(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    to = resolve_all(context.directory, arguments["to"], argument="to")
+class Attachment(Arguments, frozen=True, kw_only=True):
+    """A file in the arguments."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = {
+        "path": "works only with a server that the user runs locally (stdio) and that has FMSG_MCP_UPLOAD_DIR set. "
+        "Use data_base64."
+    }
+
+    filename: Annotated[Filled, Meta(description="Bare name")]
+    data_base64: Annotated[str, Meta(description="Content")]
+    content_type: Annotated[Filled, Meta(description="Media type")] | None = None
+
+
+class LocalAttachment(Arguments, frozen=True, kw_only=True):
+    """A file in the arguments, or one below the operator's upload directory."""
+
+    filename: Annotated[Filled, Meta(description="Bare name")] | None = None
+    data_base64: Annotated[str, Meta(description="Content")] | None = None
+    content_type: Annotated[Filled, Meta(description="Media type")] | None = None
+    path: (
+        Annotated[Filled, Meta(description="Instead of data_base64: a file in the operator's upload directory")] | None
+    ) = None
+
+
+class Sending(Arguments, frozen=True, kw_only=True):
+    """What both ways of sending take."""
+
+    body: Annotated[str, Meta(description="Text")]
+    type: Annotated[Filled, Meta(description="Media type of the body")] = DEFAULT_TYPE
+    important: Annotated[bool, Meta(description="Mark as important")] = False
+    no_reply: Annotated[bool, Meta(description="Ask for no reply")] = False
+    attachments: tuple[Attachment, ...] | tuple[LocalAttachment, ...] = ()
+    idempotency_key: (
+        Annotated[
+            Filled, Meta(max_length=200, description="For safe retries: within a day the same key never sends twice")
+        ]
+        | None
+    ) = None
+
+
+class NewThread(Sending, frozen=True, kw_only=True):
+    """A new thread."""
+
+    to: Names
+    topic: Annotated[str, Meta(description="Subject")] = ""
+
+
+class SendMessage(NewThread, frozen=True, kw_only=True):
+    """A new thread, with files in the arguments."""
+
+    attachments: tuple[Attachment, ...] = ()
+
+
+class SendMessageLocally(NewThread, frozen=True, kw_only=True):
+    """A new thread, with files by path."""
+
+    attachments: tuple[LocalAttachment, ...] = ()
+
+
+class Answer(Sending, frozen=True, kw_only=True):
+    """An answer."""
+
+    id: Annotated[Reference, Meta(description="Message replied to")]
+    recipients: Annotated[Names, Meta(description="Default: everybody who takes part in the message")] | None = None
+    allow_no_reply: Annotated[bool, Meta(description="Reply although the message asks for none")] = False
+
+
+class Reply(Answer, frozen=True, kw_only=True):
+    """An answer, with files in the arguments."""
+
+    attachments: tuple[Attachment, ...] = ()
+
+
+class ReplyLocally(Answer, frozen=True, kw_only=True):
+    """An answer, with files by path."""
+
+    attachments: tuple[LocalAttachment, ...] = ()
+
+
+async def _send_message(context: ToolContext, arguments: NewThread) -> ToolResult:
+    to = resolve_all(context.directory, arguments.to, argument="to")
 
     async def prepare(uploads: Uploads) -> Outgoing:
         return compose(
             from_=context.caller.address,
             to=to,
-            topic=arguments.get("topic", ""),
+            topic=arguments.topic,
             uploads=tuple(uploads.items),
             **_common(arguments),
         )
@@ -40,15 +123,15 @@ async def _send_message(context: ToolContext, arguments: Mapping[str, Any]) -> T
     return await _sent(context, arguments, prepare, about=("send_message", to))
 
 
-async def _reply(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    parent_id = parse_reference(arguments["id"])
-    chosen = resolve_all(context.directory, arguments.get("recipients", ()), argument="recipients")
+async def _reply(context: ToolContext, arguments: Answer) -> ToolResult:
+    parent_id = parse_reference(arguments.id)
+    chosen = resolve_all(context.directory, arguments.recipients or (), argument="recipients")
     caller = context.caller
 
     async def prepare(uploads: Uploads) -> Outgoing:
         parent = await caller.api.message(parent_id)
         refuse_terminal(parent, "reply")
-        refuse_no_reply(parent, allowed=arguments.get("allow_no_reply", False))
+        refuse_no_reply(parent, allowed=arguments.allow_no_reply)
         to = chosen or reply_all(parent, caller.address)
         if not to:
             raise ToolFailure(
@@ -69,24 +152,26 @@ async def _reply(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResu
     return await _sent(context, arguments, prepare, about=("reply", parent_id, chosen))
 
 
-def _common(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    refuse_credential(arguments.get("type", ""), argument="type")
+def _common(arguments: Sending) -> dict[str, Any]:
+    refuse_credential(arguments.type, argument="type")
     return {
-        "body": arguments["body"],
-        "type_": arguments.get("type", DEFAULT_TYPE),
-        "important": arguments.get("important", False),
-        "no_reply": arguments.get("no_reply", False),
+        "body": arguments.body,
+        "type_": arguments.type,
+        "important": arguments.important,
+        "no_reply": arguments.no_reply,
     }
 
 
-async def _sent(
-    context: ToolContext, arguments: Mapping[str, Any], prepare: Prepare, *, about: tuple[Any, ...]
-) -> ToolResult:
+def _topic(arguments: Sending) -> str:
+    return arguments.topic if isinstance(arguments, NewThread) else ""
+
+
+async def _sent(context: ToolContext, arguments: Sending, prepare: Prepare, *, about: tuple[Any, ...]) -> ToolResult:
     """Everything about the message is checked before a draft exists; then it goes out, or nothing is left of it."""
     caller = context.caller
     post = Post(api=caller.api, deferred=context.store.deferred, caller=caller.key)
     with await _uploads(context, arguments) as uploads:
-        key = arguments.get("idempotency_key")
+        key = arguments.idempotency_key
         if key is None:
             outgoing = await prepare(uploads)
             return _result(context, outgoing, await post.deliver(outgoing))
@@ -104,17 +189,17 @@ async def _sent(
         return await _repeated(context, arguments, outcome, parent_id=about[1] if about[0] == "reply" else None)
 
 
-async def _uploads(context: ToolContext, arguments: Mapping[str, Any]) -> Uploads:
-    given = arguments.get("attachments", ())
-    if any("path" in item for item in given) or not given:
+async def _uploads(context: ToolContext, arguments: Sending) -> Uploads:
+    given = [msgspec.structs.asdict(item) for item in arguments.attachments]
+    if any(item.get("path") for item in given) or not given:
         return take_uploads(given, within=context.settings.upload_dir)
     return await asyncio.to_thread(take_uploads, given, within=context.settings.upload_dir)
 
 
-async def _content(arguments: Mapping[str, Any], about: tuple[Any, ...], uploads: Uploads) -> list[Any]:
+async def _content(arguments: Sending, about: tuple[Any, ...], uploads: Uploads) -> list[Any]:
     """What makes a message the same message, in one order."""
     files = [[upload.filename, upload.content_type, await upload.digest()] for upload in uploads.items]
-    return [list(about), arguments.get("topic", ""), _common(arguments), files]
+    return [list(about), _topic(arguments), _common(arguments), files]
 
 
 def _result(context: ToolContext, outgoing: Outgoing, delivered: Delivered) -> ToolResult:
@@ -134,11 +219,11 @@ def _result(context: ToolContext, outgoing: Outgoing, delivered: Delivered) -> T
 
 
 async def _repeated(
-    context: ToolContext, arguments: Mapping[str, Any], outcome: Repeated, *, parent_id: int | None
+    context: ToolContext, arguments: Sending, outcome: Repeated, *, parent_id: int | None
 ) -> ToolResult:
     """The first call's outcome, its details from the message on the host: no store keeps them."""
     message = await context.caller.api.message(outcome.id)
-    known = compose(from_="", to=(), topic=arguments.get("topic", ""), body=arguments["body"])
+    known = compose(from_="", to=(), topic=_topic(arguments), body=arguments.body)
     fields: Fields = {
         "id": format_reference(outcome.id),
         "time": rfc3339(outcome.time_s),
@@ -175,57 +260,6 @@ def _said(verb: str, fields: Fields) -> str:
     return text
 
 
-_FILE: dict[str, schemas.Schema] = {
-    "filename": schemas.text("Bare name"),
-    "data_base64": schemas.text("Content"),
-    "content_type": schemas.text("Media type"),
-}
-
-
-def _attachments(*, by_path: bool) -> schemas.Schema:
-    if by_path:
-        path = schemas.text("Instead of data_base64: a file in the operator's upload directory")
-        return schemas.array(schemas.closed((), **_FILE, path=path))
-    return schemas.array(schemas.closed(("filename", "data_base64"), **_FILE))
-
-
-def _takes(required: tuple[str, ...], *, by_path: bool, **first: schemas.Schema) -> schemas.Schema:
-    return schemas.closed(
-        required,
-        **first,
-        type=schemas.text("Media type of the body", default=DEFAULT_TYPE),
-        important=schemas.flag("Mark as important"),
-        no_reply=schemas.flag("Ask for no reply"),
-        attachments=_attachments(by_path=by_path),
-        idempotency_key=schemas.text(
-            "For safe retries: within a day the same key never sends twice", minLength=1, maxLength=200
-        ),
-    )
-
-
-def _send_takes(*, by_path: bool) -> schemas.Schema:
-    return _takes(
-        ("to", "body"),
-        by_path=by_path,
-        to=schemas.array(schemas.ADDRESS, minItems=1),
-        topic=schemas.text("Subject"),
-        body=schemas.text("Text"),
-    )
-
-
-def _reply_takes(*, by_path: bool) -> schemas.Schema:
-    return _takes(
-        ("id", "body"),
-        by_path=by_path,
-        id=schemas.reference("Message replied to"),
-        body=schemas.text("Text"),
-        recipients=schemas.array(
-            schemas.ADDRESS, minItems=1, description="Default: everybody who takes part in the message"
-        ),
-        allow_no_reply=schemas.flag("Reply although the message asks for none"),
-    )
-
-
 _GIVES = schemas.result(
     {"repeated": schemas.FLAG, "next": schemas.TEXT},
     id=schemas.TEXT,
@@ -241,14 +275,31 @@ _FINAL = "A sent fmsg message cannot be edited or recalled."
 """FMSG-007, Annotations: said in the description of every tool that sends."""
 
 
-def _tool(name: str, description: str, takes: Callable[..., schemas.Schema], run: Any) -> Tool:
-    def definition(*, by_path: bool) -> Any:
-        return define(
-            name, f"{description} {_FINAL}", takes=takes(by_path=by_path), gives=_GIVES, reads=False, destructive=True
-        )
+def _send(takes: type[NewThread]) -> Tool:
+    return define(
+        _send_message,
+        "send_message",
+        "Send a message",
+        f"Start a new thread; sends at once. {_FINAL}",
+        takes=takes,
+        gives=_GIVES,
+        reads=False,
+        destructive=True,
+    )
 
-    return Tool(definition=definition(by_path=False), over_stdio=definition(by_path=True), run=run)
+
+def _answer(takes: type[Answer]) -> Tool:
+    return define(
+        _reply,
+        "reply",
+        "Reply to a message",
+        f"Reply to a message; sends at once. {_FINAL}",
+        takes=takes,
+        gives=_GIVES,
+        reads=False,
+        destructive=True,
+    )
 
 
-SEND_MESSAGE = _tool("send_message", "Start a new thread; sends at once.", _send_takes, _send_message)
-REPLY = _tool("reply", "Reply to a message; sends at once.", _reply_takes, _reply)
+SEND_MESSAGE, SEND_MESSAGE_LOCALLY = _send(SendMessage), _send(SendMessageLocally)
+REPLY, REPLY_LOCALLY = _answer(Reply), _answer(ReplyLocally)

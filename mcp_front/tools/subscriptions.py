@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from fmsg.errors import BadInput
 from fmsg.reference import format_reference
 from mcp_front import schemas
 from mcp_front.framing import STATEMENT, Report
 from mcp_front.render import Fields, reference, rfc3339, shown_address
+from mcp_front.tools.arguments import Arguments
 from mcp_front.tools.context import ToolContext
-from mcp_front.tools.tool import Tool, ToolResult, define
+from mcp_front.tools.tool import ToolResult, define
 from mcp_front.waiting.subscribed import Summary
 
 
-async def _wait_subscriptions(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+class WaitSubscriptions(Arguments, frozen=True, kw_only=True):
+    """What to do, and with which subscription."""
+
+    action: Literal["list", "delete"]
+    name: Annotated[str, Meta(min_length=1, description="Subscription to delete")] | None = None
+
+
+async def _wait_subscriptions(context: ToolContext, arguments: WaitSubscriptions) -> ToolResult:
     await context.caller.confirm()
-    if arguments["action"] == "list":
+    if arguments.action == "list":
         return _listed(await context.waiting.subscriptions(context.caller.key))
-    if "name" not in arguments:
+    if arguments.name is None:
         raise BadInput("name: is missing. It is: the subscription to delete; action list names them.")
-    name = arguments["name"]
+    name = arguments.name
     deleted = await context.waiting.delete_subscription(context.caller.key, name)
     what = "Deleted" if deleted else "There was no"
     return ToolResult(structured={"deleted": deleted, "subscriptions": []}, text=f"{what} subscription {name}.")
@@ -57,23 +67,14 @@ def _listed(found: Sequence[Summary]) -> ToolResult:
     return ToolResult(structured={"notice": STATEMENT, **fields} if items else fields, text=report.text())
 
 
-WAIT_SUBSCRIPTIONS = Tool(
-    definition=define(
-        "wait_subscriptions",
-        "List your wait_for_message subscriptions, or delete one: its position is forgotten, its messages stay.",
-        takes=schemas.closed(
-            ("action",),
-            action={"type": "string", "enum": ["list", "delete"]},
-            name=schemas.text("Subscription to delete"),
-        ),
-        gives=schemas.result(
-            schemas.NOTICE,
-            deleted=schemas.FLAG,
-            subscriptions=schemas.ANYTHING,
-        ),
-        reads=False,
-        repeatable=True,
-        open_world=False,
-    ),
-    run=_wait_subscriptions,
+WAIT_SUBSCRIPTIONS = define(
+    _wait_subscriptions,
+    "wait_subscriptions",
+    "Manage subscriptions",
+    "List your wait_for_message subscriptions, or delete one: its position is forgotten, its messages stay.",
+    takes=WaitSubscriptions,
+    gives=schemas.result(schemas.NOTICE, deleted=schemas.FLAG, subscriptions=schemas.ANYTHING),
+    reads=False,
+    repeatable=True,
+    open_world=False,
 )

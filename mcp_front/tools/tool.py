@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 import mcp_types
 import msgspec
+
+from mcp_front.schemas import shortened
+from mcp_front.tools.arguments import Arguments, schema_of
 
 if TYPE_CHECKING:
     from mcp_front.tools.context import ToolContext
@@ -22,43 +25,48 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     blocks: tuple[Block, ...] = ()
 
 
-Run = Callable[["ToolContext", Mapping[str, Any]], Awaitable[ToolResult]]
-
-
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool as clients see it, and the coroutine function behind it, called with arguments that fit its schema."""
+    """A tool as clients see it, the type of its arguments, and the coroutine function behind it."""
 
     definition: mcp_types.Tool
-    run: Run
-    over_stdio: mcp_types.Tool | None = None
-    """The definition in the stdio profile where it offers more there (files on the caller's own machine)."""
+    takes: type[Arguments]
+    gives: dict[str, Any]
+    """The schema of a result with all it promises; clients get a shorter one."""
+    run: Callable[[ToolContext, Any], Awaitable[ToolResult]]
+    holds: bool
+    """Whether a call waits for something to happen. Such calls are counted as waits, and not timed."""
 
-    def definition_for(self, transport: Literal["stdio", "http"]) -> mcp_types.Tool:
-        """The definition that clients of a deployment profile see."""
-        return self.over_stdio if transport == "stdio" and self.over_stdio is not None else self.definition
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return self.definition.name
 
 
 def define(
+    run: Callable[[ToolContext, Any], Awaitable[ToolResult]],
     name: str,
+    title: str,
     description: str,
     *,
-    takes: dict[str, Any],
+    takes: type[Arguments],
     gives: dict[str, Any],
     reads: bool,
     destructive: bool = False,
     repeatable: bool = False,
     open_world: bool = True,
-) -> mcp_types.Tool:
-    """A definition with its annotations (FMSG-007, Annotations).
+    holds: bool = False,
+) -> Tool:
+    """A tool with its annotations (FMSG-007, Annotations).
 
     ``reads``: changes nothing. ``destructive``: what it does cannot be undone. ``repeatable``: doing it twice is as
     doing it once. ``open_world``: it meets the fmsg host. Hints that say what MCP takes for granted are left out.
     """
-    return mcp_types.Tool(
+    definition = mcp_types.Tool(
         name=name,
+        title=title,
         description=description,
-        input_schema=takes,
-        output_schema=gives,
+        input_schema=schema_of(takes),
+        output_schema=shortened(gives),
         annotations=mcp_types.ToolAnnotations(
             read_only_hint=reads,
             destructive_hint=None if reads else destructive,
@@ -66,3 +74,4 @@ def define(
             open_world_hint=None if open_world else False,
         ),
     )
+    return Tool(definition=definition, takes=takes, gives=gives, run=run, holds=holds)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from fmsg.reference import format_reference, parse_position, parse_reference
 from mcp_front import schemas
 from mcp_front.framing import STATEMENT, Report, quoted, visible
 from mcp_front.lineage import Lineage
 from mcp_front.render import Fields, headline, reference, shown_address, shown_type
+from mcp_front.tools.arguments import Arguments, Filled, Reference
 from mcp_front.tools.batch import Batch, Fetched
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.names import resolve
 from mcp_front.tools.read import newest_and_root, show_body, show_thread_message, thread_bodies, thread_item
-from mcp_front.tools.tool import Tool, ToolResult, define
+from mcp_front.tools.tool import ToolResult, define
 from mcp_front.waiting.request import WaitOutcome, WaitRequest
 
 SETTLE_S = 3
@@ -35,7 +39,43 @@ TIMEOUT_BYTES = 560
 """A timeout is what an agent meets most often, so all of it stays below 600 bytes; details are dropped for that."""
 
 
-async def _wait_for_message(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+class WaitForMessage(Arguments, frozen=True, kw_only=True):
+    """What to wait for, and how long."""
+
+    after_id: (
+        Annotated[
+            Reference,
+            Meta(
+                description="after_id of the last result, or the id of a message you sent; 0: from the beginning; "
+                "none: from now"
+            ),
+        ]
+        | None
+    ) = None
+    thread_of: Annotated[Reference, Meta(description="Only the thread of this message")] | None = None
+    from_: Annotated[Filled, Meta(description="Only from this address")] | None = msgspec.field(
+        name="from", default=None
+    )
+    timeout_seconds: (
+        Annotated[int, Meta(ge=0, le=MOST_TIMEOUT_S, description="Default 50; the server caps it")] | None
+    ) = None
+    settle_seconds: Annotated[
+        int, Meta(ge=0, le=MOST_SETTLE_S, description="Return what follows on the thread within this time together")
+    ] = SETTLE_S
+    subscription: (
+        Annotated[
+            Filled,
+            Meta(
+                max_length=64,
+                description="Name under which the server keeps your position; passing after_id acknowledges",
+            ),
+        ]
+        | None
+    ) = None
+    include_thread: Annotated[bool, Meta(description="Also what was said before")] = False
+
+
+async def _wait_for_message(context: ToolContext, arguments: WaitForMessage) -> ToolResult:
     request = _request(context, arguments)
     batch = Batch(context.caller)
     outcome = await context.waiting.wait(
@@ -48,21 +88,22 @@ async def _wait_for_message(context: ToolContext, arguments: Mapping[str, Any]) 
     if outcome.status == "timeout":
         return _timeout(outcome, request)
     found = batch.fetched(outcome.ids)
-    thread = await batch.thread(outcome.ids[-1].id) if arguments.get("include_thread") else None
+    thread = await batch.thread(outcome.ids[-1].id) if arguments.include_thread else None
     topic = await batch.topic(outcome.thread_root_id) if outcome.thread_root_id else ""
     return await _message(context, outcome, request, found, topic, thread)
 
 
-def _request(context: ToolContext, arguments: Mapping[str, Any]) -> WaitRequest:
+def _request(context: ToolContext, arguments: WaitForMessage) -> WaitRequest:
     settings = context.settings
-    sender = arguments.get("from")
+    after, thread, sender = arguments.after_id, arguments.thread_of, arguments.from_
+    timeout_s = settings.wait_default_s if arguments.timeout_seconds is None else float(arguments.timeout_seconds)
     return WaitRequest(
-        after_id=parse_position(arguments["after_id"]) if "after_id" in arguments else None,
-        thread_of=parse_reference(arguments["thread_of"], name="thread_of") if "thread_of" in arguments else None,
-        from_=resolve(context.directory, sender, argument="from").address if sender is not None else None,
-        timeout_s=min(float(arguments.get("timeout_seconds", settings.wait_default_s)), settings.wait_max_s),
-        settle_s=float(arguments.get("settle_seconds", SETTLE_S)),
-        subscription=arguments.get("subscription"),
+        after_id=None if after is None else parse_position(after),
+        thread_of=None if thread is None else parse_reference(thread, name="thread_of"),
+        from_=None if sender is None else resolve(context.directory, sender, argument="from").address,
+        timeout_s=min(timeout_s, settings.wait_max_s),
+        settle_s=float(arguments.settle_seconds),
+        subscription=arguments.subscription,
     )
 
 
@@ -230,62 +271,37 @@ def _again(outcome: WaitOutcome, request: WaitRequest | None) -> str:
     return f"{after}{same}."
 
 
-WAIT_FOR_MESSAGE = Tool(
-    definition=define(
-        "wait_for_message",
-        "Wait until a message arrives and return it with its body. Call it in a loop, each time with the after_id of "
-        "the last result: then nothing is lost in between. Your own messages, reactions and no_reply messages do not "
-        "count.",
-        takes=schemas.closed(
-            after_id=schemas.reference(
-                "after_id of the last result, or the id of a message you sent; 0: from the beginning; none: from now"
-            ),
-            thread_of=schemas.reference("Only the thread of this message"),
-            from_=schemas.text("Only from this address"),
-            timeout_seconds={
-                "type": "integer",
-                "minimum": 0,
-                "maximum": MOST_TIMEOUT_S,
-                "description": "Default 50; the server caps it",
-            },
-            settle_seconds=schemas.whole(
-                "Return what follows on the thread within this time together",
-                default=SETTLE_S,
-                least=0,
-                most=MOST_SETTLE_S,
-            ),
-            subscription=schemas.text(
-                "Name under which the server keeps your position; passing after_id acknowledges",
-                minLength=1,
-                maxLength=64,
-            ),
-            include_thread=schemas.flag("Also what was said before"),
+WAIT_FOR_MESSAGE = define(
+    _wait_for_message,
+    "wait_for_message",
+    "Wait for a message",
+    "Wait until a message arrives and return it with its body. Call it in a loop, each time with the after_id of the "
+    "last result: then nothing is lost in between. Your own messages, reactions and no_reply messages do not count.",
+    takes=WaitForMessage,
+    gives=schemas.result(
+        schemas.NOTICE
+        | {
+            "thread_topic": schemas.TEXT,
+            "thread": schemas.ANYTHING,
+            "pending": schemas.ANYTHING,
+            "pending_count": schemas.WHOLE,
+            "skipped": schemas.ANYTHING,
+            "notes": schemas.TEXTS,
+        },
+        status=schemas.TEXT,
+        after_id=schemas.TEXT,
+        thread_root_id=schemas.TEXT_OR_NULL,
+        reply_target_id=schemas.TEXT_OR_NULL,
+        messages=schemas.array(
+            schemas.message_item(
+                {"already_returned": schemas.FLAG, "redelivered": schemas.FLAG, "unreadable": schemas.FLAG},
+                body=schemas.TEXT_OR_NULL,
+                body_truncated=schemas.FLAG,
+            )
         ),
-        gives=schemas.result(
-            schemas.NOTICE
-            | {
-                "thread_topic": schemas.TEXT,
-                "thread": schemas.ANYTHING,
-                "pending": schemas.ANYTHING,
-                "pending_count": schemas.WHOLE,
-                "skipped": schemas.ANYTHING,
-                "notes": schemas.TEXTS,
-            },
-            status={"type": "string", "enum": ["message", "timeout"]},
-            after_id=schemas.TEXT,
-            thread_root_id=schemas.TEXT_OR_NULL,
-            reply_target_id=schemas.TEXT_OR_NULL,
-            messages=schemas.array(
-                schemas.message_item(
-                    {"already_returned": schemas.FLAG, "redelivered": schemas.FLAG, "unreadable": schemas.FLAG},
-                    body=schemas.TEXT_OR_NULL,
-                    body_truncated=schemas.FLAG,
-                )
-            ),
-            transport={"type": "string", "enum": ["websocket", "poll"]},
-            next=schemas.TEXT,
-        ),
-        reads=True,
+        transport=schemas.TEXT,
+        next=schemas.TEXT,
     ),
-    run=_wait_for_message,
+    reads=True,
+    holds=True,
 )

@@ -22,7 +22,7 @@ from ledger.port import Documents, Ledger
 from ledger.thread_roots import Lineage, ThreadApi
 from ledger.unreadable import tell_unreadable
 from ledger.values import END, START, Arrival, CallerKey, Late, LedgerState, Seen, StreamId
-from mcp_front.gather import together
+from mcp_front.gather import gather_bounded
 
 PAGE = 100
 """The longest page a host gives."""
@@ -213,7 +213,7 @@ class _Sorter:
 
     async def fetch(self, message_ids: Sequence[int]) -> list[Seen]:
         """Late messages, a request each: they are few, and lie anywhere in the list."""
-        messages = [message for message in await together(self._message, message_ids) if message is not None]
+        messages = [message for message in await gather_bounded(self._message, message_ids) if message is not None]
         return await self.missing(messages)
 
     async def _message(self, message_id: int) -> Message | None:

@@ -17,7 +17,7 @@ from ledger.deadlines import OutOfPatience, patient_until
 from ledger.port import LedgerUnavailable, NoLedger, StaleEpoch
 from ledger.values import CallerKey, Head
 from mcp_front.caller import Caller
-from mcp_front.gather import beside
+from mcp_front.gather import gather_with
 from mcp_front.waiting.backlog import Moved
 from mcp_front.waiting.caller_state import Participant, Shared, StepContext
 from mcp_front.waiting.cursor import Cursor, Decided
@@ -374,7 +374,7 @@ class Held:
         ready_at = asyncio.get_running_loop().time()
         early = self._policy.record_early(context, cursor, decision) if self._fit is not None else None
         if self._fit is not None and early is not None:
-            await beside(self._fit(decision.batch), self._in_time(early))
+            await gather_with(self._fit(decision.batch), self._in_time(early))
         elif self._fit is not None:
             count = await self._fit(decision.batch)
             decision = cursor.shorten(found, count) if count < len(decision.batch) else decision

@@ -20,24 +20,15 @@ from typing import Literal
 
 import msgspec
 
-from fmsg.errors import (
-    BadInput,
-    CredentialMissing,
-    FmsgError,
-    HostFailed,
-    HostMisbehaved,
-    HostUnreachable,
-    Throttled,
-)
+from fmsg.backoff import backoff_s
+from fmsg.errors import BadInput, CredentialMissing, FmsgError, Transient
 from ledger.port import LedgerUnavailable
 from ledger.values import Arrival
 
-TRANSIENT = (CredentialMissing, HostFailed, HostMisbehaved, HostUnreachable, Throttled)
+TRANSIENT = (CredentialMissing, Transient)
 """The host is in trouble or wants to be left alone; a later request may succeed. Everything else is an answer."""
 FIRST_DELAY_S = 1.0
 """After the first failure: a connection that was cut is back by then."""
-MAX_DOUBLINGS = 10
-"""A bound on the arithmetic; the longest delay is reached long before."""
 
 Reason = Literal["own", "reaction", "no_reply", "from_mismatch", "other_thread"]
 """Why an arrival was passed over."""
@@ -144,9 +135,6 @@ class SubscriptionAway(LedgerUnavailable):
 
 
 def retry_after_s(error: FmsgError, failures: int, *, longest_s: float, rng: random.Random) -> float:
-    """How long to leave the host alone after so many failures in a row: doubling, with full jitter above half of it."""
-    delay_s = min(FIRST_DELAY_S * 2.0 ** min(max(failures - 1, 0), MAX_DOUBLINGS), longest_s)
-    delay_s *= rng.uniform(0.5, 1.0)
-    if isinstance(error, Throttled) and error.retry_after_s is not None:
-        return max(delay_s, error.retry_after_s)
-    return delay_s
+    """How long to leave the host alone after so many failures in a row, and at least as long as it asked for."""
+    delay_s = backoff_s(failures, rng, base_s=FIRST_DELAY_S, cap_s=longest_s, least=0.5)
+    return max(delay_s, error.retry_after_s or 0.0)

@@ -77,7 +77,7 @@ class Waiting:
         """The next batch for the caller, or ``timeout`` when the time limit or the drain comes first.
 
         ``progress`` is told the seconds since the call began, now and then. ``fit``: see `request.Fit`. Cancelled, it
-        lets go of everything at once. Raises `mcp_front.waiting.errors.WaitError`; what the host answers about the key
+        lets go of everything at once. Raises `mcp_front.waiting.request.WaitError`; what the host answers about the key
         or the arguments; and, where there is no position to return yet, what kept it from being found.
         """
         held = Held(

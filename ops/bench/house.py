@@ -119,7 +119,7 @@ async def running_house(log_dir: Path) -> AsyncIterator[House]:
             return child
 
         server = await stack.enter_async_context(EmbeddedRedis())
-        host = await start("host", ["sandbox", "--domain", DOMAIN])
+        host = await start("host", ["sandbox", "--json", "--domain", DOMAIN])
         at = (await host.announcement("url"))[0]
         session = await stack.enter_async_context(aiohttp.ClientSession(raise_for_status=True))
         house = House(children, server, session, at["control"])

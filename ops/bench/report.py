@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ops.bench.aims import AIMS, shown
 from ops.bench.figures import Figure, Run, Scene, write
-from ops.bench.plot import Series, plot
+from ops.terminal import table
+
+Series = Mapping[str, Sequence[tuple[float, float]]]
+"""Points by the name of what they are about."""
 
 FOLDER = "performance"
 """Pictures and JSON beside the page."""
@@ -22,11 +25,29 @@ def publish(run: Run, directory: Path) -> None:
     folder = directory / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     notes = _notes(page.read_text()) if page.exists() else ""
+    from ops.bench.plot import plot  # and with it matplotlib, which only a developer has
+
     pictures = _pictures(run)
     for name, (title, series, axis, log_x) in pictures.items():
         (folder / f"{name}.svg").write_text(plot(title, series, x=axis, log_x=log_x))
     (folder / "run.json").write_bytes(write(run))
     page.write_text(_page(run, {name: title for name, (title, *_) in pictures.items()}, notes))
+
+
+def printed(run: Run) -> str:
+    """The figures for a terminal, and whether the aims are reached."""
+    lines: list[str] = []
+    for scene in run.scenes:
+        rows = [("", "measured", "spread", "bare", "ratio")]
+        rows += [(name, *_cells(figure)) for name, figure in scene.figures.items()]
+        lines += [scene.title, *(table(rows) if scene.figures else []), ""]
+    reached = [(aim, aim.reached(run)) for aim in AIMS]
+    aims = [
+        (aim.what, aim.bound(), f"{shown(found)} {aim.unit}".strip(), "reached" if aim.holds(found) else "NOT REACHED")
+        for aim, found in reached
+        if found is not None
+    ]
+    return "\n".join([*lines, *(["Aims", *table([("", "aim", "measured", ""), *aims])] if aims else [])]).rstrip()
 
 
 def _notes(text: str) -> str:
@@ -67,11 +88,12 @@ def _scene(scene: Scene, pictures: dict[str, str]) -> list[str]:
     if scene.failures:
         parts += ["What failed:\n", *(f"- {failure}" for failure in scene.failures), ""]
     parts += ["| | measured | spread | bare | ratio |", "|---|---|---|---|---|"]
-    parts += [f"| {name} | {_cells(figure)} |" for name, figure in scene.figures.items()]
+    parts += [f"| {name} | {' | '.join(_cells(figure))} |" for name, figure in scene.figures.items()]
     return [*parts, ""]
 
 
-def _cells(figure: Figure) -> str:
+def _cells(figure: Figure) -> tuple[str, str, str, str]:
+    """What was measured, its spread, the yardstick's, and the ratio."""
     unit = f" {figure.unit}" if figure.unit else ""
     spread = ""
     if figure.percentiles is not None:
@@ -81,7 +103,7 @@ def _cells(figure: Figure) -> str:
         spread = f"{shown(figure.low)} – {shown(figure.high)} ({figure.rounds})"
     bare = "" if figure.bare is None else f"{shown(figure.bare)}{unit}"
     ratio = "" if figure.ratio is None else shown(figure.ratio)
-    return f"{shown(figure.value)}{unit} | {spread} | {bare} | {ratio}"
+    return f"{shown(figure.value)}{unit}", spread, bare, ratio
 
 
 def _of(picture: str, scene: Scene) -> bool:
@@ -92,15 +114,15 @@ def _pictures(run: Run) -> dict[str, tuple[str, Series, str, bool]]:
     found: dict[str, tuple[str, Series, str, bool]] = {}
     for scene in run.scenes:
         for stem, title, wanted, axis, log_x in _PICTURES.get(scene.name, ()):
-            series = {_short(name, title): line for name, line in scene.series.items() if wanted(name) and line}
+            series = {_short(name): line for name, line in scene.series.items() if wanted(name) and line}
             if series:
                 found[f"{scene.name.replace(' ', '-')}-{stem}"] = (title, series, axis, log_x)
     return found
 
 
-def _short(name: str, title: str) -> str:
-    """The name of a series without what the title says already."""
-    return name.partition(" memory")[0].partition(" CPU")[0] if title.partition(",")[0].split()[0] in name else name
+def _short(name: str) -> str:
+    """The process that a series is about: the title says the rest."""
+    return name.partition(" memory")[0].partition(" CPU")[0].partition(" data")[0]
 
 
 _PICTURES: dict[str, tuple[tuple[str, str, Callable[[str], bool], str, bool], ...]] = {

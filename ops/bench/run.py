@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import platform
 import sys
@@ -23,6 +24,7 @@ from ops.bench.hold import hold
 from ops.bench.house import House, running_house
 from ops.bench.one_caller import one_caller
 from ops.bench.remote import read_keys, remote
+from ops.bench.report import printed, publish
 from ops.bench.sizes import FULL, SIZES, Size
 from ops.bench.soak import soak
 from ops.bench.start import start
@@ -80,6 +82,9 @@ def bench(options: Options) -> int:
         return 2
     import uvloop
 
+    if options.report is not None and importlib.util.find_spec("matplotlib") is None:
+        print("fmsg-mcpd bench: --report draws with matplotlib. Install it: pip install matplotlib.", file=sys.stderr)
+        return 2
     try:
         run = interrupt.run(play(options), grace_s=2 * STOP_GRACE_S, loop_factory=uvloop.new_event_loop)
     except KeyboardInterrupt:
@@ -93,9 +98,8 @@ def bench(options: Options) -> int:
     elif options.report is None:
         sys.stdout.write(data.decode())
     if options.report is not None:
-        from ops.bench.report import publish
-
         publish(run, Path(options.report))
+    print(printed(run), file=sys.stderr)
     failures = [f"{scene.name}: {failure}" for scene in run.scenes for failure in scene.failures]
     for failure in failures:
         print(failure, file=sys.stderr)

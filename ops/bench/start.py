@@ -64,7 +64,7 @@ async def start(size: Size, env: Mapping[str, str]) -> Scene:
         bare_own_mb.append(bare[3])
         idle_s = IDLE_S if number == size.stdio_starts - 1 or number < 2 else 0.0
         initialize_ms, tools_ms, mb, own = await _start(
-            [sys.executable, "-m", "ops.cli", "stdio"], env, idle_s=min(idle_s, size.idle_s)
+            [sys.executable, "-m", "fmsg_mcpd", "stdio"], env, idle_s=min(idle_s, size.idle_s)
         )
         to_initialize.append(initialize_ms)
         to_tools.append(tools_ms)

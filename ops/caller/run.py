@@ -18,6 +18,7 @@ from ops import interrupt, parts
 from ops.caller.orders import Outcome, forget, reconcile, reconnect
 from ops.caller.show import plain, plain_outcome, to_json
 from ops.caller.view import View, look_at
+from ops.own_redis import settings_of
 from ops.settings import SettingError, Settings, load
 
 WITHIN_S = 60.0
@@ -34,6 +35,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     reconnect: bool = False
     forget: Forget | None = None
     yes: bool = False
+    data_dir: str | None = None
     as_json: bool = False
 
 
@@ -49,7 +51,8 @@ def caller(wanted: Wanted) -> int:
         print(f"fmsg-mcpd caller: {text}", file=sys.stderr)
         return 2
     try:
-        return interrupt.run(_run(load(), wanted))
+        settings = settings_of(load(), wanted.data_dir)
+        return interrupt.run(_run(settings, wanted))
     except (SettingError, ValueError) as error:
         print(f"fmsg-mcpd caller: {error}", file=sys.stderr)
         return 2
@@ -61,7 +64,7 @@ async def _run(settings: Settings, wanted: Wanted) -> int:
     api_url = base_url(settings.need_api_url(), allow_insecure=settings.allow_insecure_http)
     address = Directory.load(settings.directory, settings.default_domain).resolve(wanted.address, argument="address")
     key = caller_key(api_url, address.address)
-    store = parts.redis_store(settings)
+    store = parts.redis_store(settings if wanted.data_dir is None else parts.with_seal_key(settings))
     try:
         async with asyncio.timeout(WITHIN_S):
             outcome = await _obey(settings, store, key, wanted)

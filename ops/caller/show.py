@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
 
 import msgspec
 
 from ops.caller.orders import Outcome
 from ops.caller.view import Entry, View, remarks, words_of
-from ops.status.show import span
+from ops.terminal import span, table
 
 
 def plain(view: View) -> str:
@@ -56,7 +55,7 @@ def _feed(view: View) -> str:
     feed = view.feed
     if feed is None:
         return "no report"
-    need = ", in want of a token" if feed.needs_credential else ""
+    need = ", needs a new token" if feed.needs_credential else ""
     return f"{feed.state} for {span(view.at_s - feed.since_s)} on {feed.daemon}{need}"
 
 
@@ -74,7 +73,7 @@ def _ledger(view: View) -> list[str]:
     rows = [("at", "id", "arrived", "sent", "source"), *map(_row, ledger.head)]
     if ledger.held > len(ledger.head) + len(ledger.tail):
         rows.append(("…", "", "", "", ""))
-    return [*lines, *_table([*rows, *map(_row, ledger.tail)])]
+    return [*lines, *table([*rows, *map(_row, ledger.tail)])]
 
 
 def _row(entry: Entry) -> tuple[str, str, str, str, str]:
@@ -99,14 +98,7 @@ def _subscriptions(view: View) -> list[str]:
             for one in view.subscriptions
         ),
     ]
-    return ["SUBSCRIPTIONS", *_table(rows)]
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    return ["SUBSCRIPTIONS", *table(rows)]
 
 
 def moment(at_s: float) -> str:

@@ -193,7 +193,8 @@ def _remarks(view: View) -> Iterator[Remark]:
     if view.sealed:
         yield Remark(
             what="its activation does not open with this FMSG_SEAL_KEY",
-            do="Use the key of the fleet; if a rotation left it behind, its next request makes a new one.",
+            do="Use the key of the fleet (an `up` that was given none makes its own at each start). If a rotation left "
+            "the activation behind, the caller's next request makes a new one.",
         )
         return
     if view.asked is None:

@@ -1,4 +1,4 @@
-"""What the doctor found: one line each, and how a check is kept within its time."""
+"""What the doctor found, one line each, and how a check is kept within its time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from typing import Literal, TypeVar
 import msgspec
 
 from fmsg.redact import scrub
+from ops.terminal import WIDTH, coloured, wrapped
 
 Level = Literal["ok", "warning", "failure", "skipped"]
+
+FIT, WRONG, OUTAGE = 0, 1, 75
+"""Exit statuses: nothing failed; a setting, a key or a right is wrong; something is away, so try again (EX_TEMPFAIL of
+sysexits)."""
+
+INDENT = 27
+"""Columns of the level and the name of a check."""
 
 T = TypeVar("T")
 
@@ -19,7 +27,7 @@ HIDDEN = "…"
 """What is shown in place of a secret."""
 
 SHORTEST_SECRET = 4
-"""A shorter password would blot out half of every line, and is none."""
+"""Hiding a shorter password would blot out half of every line."""
 
 _SHOWN: dict[Level, tuple[str, str]] = {
     "ok": ("ok", "32"),
@@ -33,23 +41,28 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One line: what was tried, what came of it, and what to do about it (empty where nothing is to be done)."""
+    """One line: what was tried, what came of it, and what to do about it (empty where nothing is to be done).
+
+    ``outage``: a failure that may be over at the next try, and no wrong setting.
+    """
 
     check: str
     level: Level
     tried: str
     came: str
     do: str = ""
+    outage: bool = False
 
 
 class Trouble(Exception):
-    """A check came out badly. ``do`` is the next step."""
+    """A check came out badly. ``do`` is the next step, ``outage`` as in `Finding`."""
 
-    def __init__(self, came: str, do: str, *, level: Level = "failure") -> None:
+    def __init__(self, came: str, do: str, *, level: Level = "failure", outage: bool = False) -> None:
         super().__init__(came)
         self.came = came
         self.do = do
         self.level: Level = level
+        self.outage = outage
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +82,9 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
             async with asyncio.timeout(self.within_s):
                 result = await work()
         except Trouble as trouble:
-            return self._finding(trouble.level, trouble.came, trouble.do), None
+            return self._finding(trouble.level, trouble.came, trouble.do, outage=trouble.outage), None
         except TimeoutError:
-            return self._finding("failure", f"no answer within {self.within_s:g} s", self.late), None
+            return self._finding("failure", f"no answer within {self.within_s:g} s", self.late, outage=True), None
         except Exception as error:  # noqa: BLE001 - one fault must not keep the other checks from being made
             came = f"an unexpected {type(error).__name__}: {error}"
             return self._finding("failure", came, "Report this as a fault of fmsg-mcpd."), None
@@ -81,12 +94,12 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         """The line about a check that cannot be made."""
         return self._finding("skipped", why, "")
 
-    def _finding(self, level: Level, came: str, do: str) -> Finding:
-        return Finding(check=self.name, level=level, tried=self.tried, came=came, do=do)
+    def _finding(self, level: Level, came: str, do: str, *, outage: bool = False) -> Finding:
+        return Finding(check=self.name, level=level, tried=self.tried, came=came, do=do, outage=outage)
 
 
 class Clean:
-    """Takes every secret that the doctor was given out of what it shows, whoever put it there."""
+    """Takes every secret that the doctor was given out of what it shows."""
 
     def __init__(self, secrets: Iterable[str | None]) -> None:
         found = {secret for secret in secrets if secret and len(secret) >= SHORTEST_SECRET}
@@ -107,17 +120,26 @@ class Clean:
 
 def is_fit(findings: Iterable[Finding]) -> bool:
     """Whether nothing failed."""
-    return all(finding.level != "failure" for finding in findings)
+    return exit_status(findings) == FIT
 
 
-def line(finding: Finding, *, colours: bool = False) -> str:
-    """A finding for people: one line, and one more where something is to be done."""
+def exit_status(findings: Iterable[Finding]) -> int:
+    """`FIT`, `OUTAGE` where every failure is one, else `WRONG`."""
+    failures = [finding for finding in findings if finding.level == "failure"]
+    if not failures:
+        return FIT
+    return OUTAGE if all(finding.outage for finding in failures) else WRONG
+
+
+def line(finding: Finding, *, colours: bool = False, columns: int = WIDTH) -> str:
+    """A finding for people: what was tried and what came, and below it what to do. It breaks between words."""
     word, colour = _SHOWN[finding.level]
-    shown = f"{word:<8}"
-    if colours:
-        shown = f"\x1b[{colour}m{shown}\x1b[0m"
-    text = f"{shown} {finding.check:<17} {finding.tried}: {finding.came}"
-    return f"{text}\n{'':<26} -> {finding.do}" if finding.do else text
+    text = wrapped(f"{word:<8} {finding.check:<17} {finding.tried}: {finding.came}", indent=INDENT, columns=columns)
+    text = coloured(text[:8], colour, wanted=colours) + text[8:]
+    if not finding.do:
+        return text
+    do = wrapped(f"{'':<{INDENT}}-> {finding.do}", indent=INDENT + 3, columns=columns)
+    return f"{text}\n{do}"
 
 
 def summary(findings: Iterable[Finding]) -> str:

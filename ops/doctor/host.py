@@ -25,13 +25,14 @@ from fmsg.errors import (
     HostUnreachable,
     NotFound,
     Throttled,
+    Transient,
     Unauthorized,
 )
 from fmsg.http import HostHttp
 from fmsg.reference import format_reference
 from fmsg.tokens import AccessToken, KeyTokens
 from fmsg.webapi import WebApi
-from mcp_front.http.gate import API_KEY_PREFIX
+from mcp_front.http.admission import API_KEY_PREFIX
 from ops.doctor.findings import Check, Finding, Trouble
 
 LOOKUP_S = 5.0
@@ -230,8 +231,8 @@ class HostChecks:
             return await tokens.token()
         except Unauthorized as error:
             do = "The key is unknown, revoked or expired. Make a new one at the host."
-            if not key.startswith(API_KEY_PREFIX.decode()):
-                do = f"That is no API key: those begin with {API_KEY_PREFIX.decode()}. Copy it again."
+            if not key.startswith(API_KEY_PREFIX):
+                do = f"That is no API key: those begin with {API_KEY_PREFIX}. Copy it again."
             raise Trouble(f"the host answered {error}", do) from None
         except FmsgError as error:
             raise explained(error) from None
@@ -265,7 +266,9 @@ async def lookup(host: str, port: int) -> list[str]:
             return
         if isinstance(result, OSError):
             do = "Check the name for typing errors, and that this machine can resolve names."
-            done.set_exception(Trouble(f"it has no address ({result.strerror or result})", do))
+            # A resolver that cannot say now may know in a moment. A name that it does not know is wrong.
+            outage = result.errno == socket.EAI_AGAIN
+            done.set_exception(Trouble(f"it has no address ({result.strerror or result})", do, outage=outage))
         else:
             done.set_result(result)
 
@@ -300,7 +303,7 @@ async def _open(api: WebApi) -> str:
     except HostRefused as error:
         do = "Let every proxy between here and the host pass WebSocket upgrades for /fmsg/ws."
         if isinstance(error, Unauthorized | Forbidden):
-            do = "The host accepts the key and refuses its socket: ask whoever runs the host."
+            do = "The host accepts the key and refuses its socket: ask the host's operator."
         raise Trouble(f"the host answered {error}", do) from None
     except FmsgError as error:
         raise explained(error) from None
@@ -310,7 +313,7 @@ def explained(error: FmsgError) -> Trouble:
     """What an error of the protocol's client means to an operator."""
     match error:
         case Unauthorized() | Forbidden():
-            do = "The host knows the key and refuses the address: ask whoever runs the host."
+            do = "The host knows the key and refuses the address: ask the host's operator."
         case NotFound():
             do = "That is not the Web API: correct FMSG_API_URL, a path may be missing."
         case Throttled():
@@ -327,13 +330,14 @@ def explained(error: FmsgError) -> Trouble:
             do = "Try again."
         case _:
             do = "Report this as a fault of fmsg-mcpd."
-    return Trouble(str(error), do)
+    return Trouble(str(error), do, outage=isinstance(error, Transient) and not isinstance(error, HostMisbehaved))
 
 
 def _not_connected(error: OSError) -> Trouble:
     if isinstance(error, ConnectionRefusedError):
-        return Trouble("connection refused", "Nothing listens there: start the host, or correct host and port.")
-    return Trouble(f"no connection ({error.strerror or error})", "Check the network and the address.")
+        do = "Nothing listens there: start the host, or correct host and port."
+        return Trouble("connection refused", do, outage=True)
+    return Trouble(f"no connection ({error.strerror or error})", "Check the network and the address.", outage=True)
 
 
 def _no_api(status: int, location: str) -> Trouble:
@@ -344,7 +348,8 @@ def _no_api(status: int, location: str) -> Trouble:
     if status == 404:
         return Trouble("404", "That is not the Web API: correct FMSG_API_URL, a path may be missing.")
     if status >= 500:
-        return Trouble(f"{status}", "The host, or what is behind the proxy, is in trouble: look at its log.")
+        do = "The host, or what is behind the proxy, is in trouble: look at its log."
+        return Trouble(f"{status}", do, outage=True)
     if status == 429:
         return Trouble("429", "The host asks for patience: look who asks it so much.", level="warning")
     came = f"{status} instead of 401"

@@ -16,13 +16,12 @@ from fmsg.urls import base_url
 from ledger.embedded import NoServer, find_server
 from ledger.redis.topology import BadRedisUrl, connect, parse_url
 from ledger.seal import SealKeyInvalid, SealKeys
-from mcp_front.http.gate import BindRefused, HostGate, OriginGate, is_loopback
-from mcp_front.http.sources import parse_networks
+from mcp_front.http.admission import BindRefused, HostGate, OriginGate, is_loopback, parse_networks
 from ops.doctor.findings import HIDDEN, Finding, Level
 from ops.open_files import limits_now
 from ops.settings import SettingError, Settings, load, unknown, variables
 from ops.tracing import NoTraces, wanted
-from workers.arq_queue import QueueNeedsOneNode
+from workers.queue import QueueNeedsOneNode
 
 SPARE_FILES = 320
 """Files a process needs besides its sockets to callers: 256 requests to the host at the same time, 32 connections to
@@ -42,7 +41,8 @@ SERVING = frozenset({"front", "up", "fleet"})
 FEEDING = frozenset({"daemon", "up", "fleet"})
 """Roles that hold event sockets."""
 
-_QUOTED = re.compile(r"'[^']*'")
+QUOTED = re.compile(r"'[^']*'")
+"""A value in an error's text. A password that is not percent-encoded may have been taken for any part of a URL."""
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,8 +151,7 @@ def _redis_urls(settings: Settings) -> Iterator[Finding]:
         try:
             parsed = parse_url(url)
         except (BadRedisUrl, ValueError) as error:
-            # A password that is not percent-encoded may have been taken for any other part.
-            yield _about("failure", f"read {name}", _QUOTED.sub(HIDDEN, str(error)), do)
+            yield _about("failure", f"read {name}", QUOTED.sub(HIDDEN, str(error)), do)
         else:
             if parsed.kind == "cluster" and name == "FMSG_QUEUE_REDIS_URL":
                 yield _about("failure", f"read {name}", str(QueueNeedsOneNode()), "Name another one.")

@@ -104,10 +104,10 @@ async def check_proxy(url: str, api_key: str, hold_s: float) -> Finding:
         held = await hold(url, api_key, hold_s)
     except TimeoutError:
         do = "Something accepts connections and passes nothing on: look at the proxy and at the front behind it."
-        return _line("failure", tried, f"nothing within {hold_s + SPARE_S:g} s", do)
+        return _line("failure", tried, f"nothing within {hold_s + SPARE_S:g} s", do, outage=True)
     except (aiohttp.ClientError, OSError) as error:
         do = "Check the URL, and that proxy and front run."
-        return _line("failure", tried, f"no answer ({type(error).__name__}: {error})", do)
+        return _line("failure", tried, f"no answer ({type(error).__name__}: {error})", do, outage=True)
     return judge(held, tried=tried, hold_s=hold_s)
 
 
@@ -178,7 +178,7 @@ def _refused(held: Held, tried: str) -> Finding:
         do = "A redirect: give the final URL to clients."
     else:
         do = advice.get(held.status, "Look at the log of the proxy and of the front.")
-    return _line("failure", tried, came, do)
+    return _line("failure", tried, came, do, outage=held.status in (502, 503))
 
 
 def _told(text: str) -> str:
@@ -211,5 +211,5 @@ def _problem(answer: Any | None) -> str | None:
     return None
 
 
-def _line(level: Level, tried: str, came: str, do: str = "") -> Finding:
-    return Finding(check="proxy", level=level, tried=tried, came=came, do=do)
+def _line(level: Level, tried: str, came: str, do: str = "", *, outage: bool = False) -> Finding:
+    return Finding(check="proxy", level=level, tried=tried, came=came, do=do, outage=outage)

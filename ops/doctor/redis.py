@@ -11,11 +11,11 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import RedisClusterException, RedisError
 
 from ledger.port import LedgerError
-from ledger.redis.facts import OLDEST, ServerFacts, server_facts
+from ledger.redis.operators import OLDEST, ServerFacts, server_facts
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from ops.doctor.findings import Check, Finding, Level, Trouble
-from ops.doctor.trials import FULL, PARTS, Trials, brief, remedy, try_queue
+from ops.doctor.trials import FULL, PARTS, Trials, brief, is_outage, remedy, try_queue
 
 CONNECT_S = 15.0
 """Longer than a connection, a command and the one repetition of both may take."""
@@ -223,7 +223,7 @@ class RedisChecks:
         try:
             return await self._store.scripts.command(*words, idempotent=True)
         except LedgerError as error:
-            raise Trouble(brief(error), remedy(brief(error))) from None
+            raise Trouble(brief(error), remedy(brief(error)), outage=is_outage(brief(error))) from None
 
 
 def _told(refused: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""`fmsg-mcpd doctor`: tries everything that has to work, and says of each thing what came and what to do."""
+"""`fmsg-mcpd doctor` tries everything that has to work, and says of each thing what came and what to do."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import Literal
 import msgspec
 
 from fmsg.errors import BadInput
-from fmsg.http import HostHttp
 from ledger.redis.topology import parse_url
 from ledger.seal import SealKeyInvalid, SealKeys
-from ops import interrupt
-from ops.doctor.findings import Clean, Finding, is_fit, line, summary, to_json
+from ops import interrupt, parts
+from ops.doctor.findings import HIDDEN, Clean, Finding, exit_status, line, summary, to_json
 from ops.doctor.host import HostChecks
-from ops.doctor.local import SERVING, check_admission, check_configuration, check_files, check_own_server
+from ops.doctor.local import QUOTED, SERVING, check_admission, check_configuration, check_files, check_own_server
 from ops.doctor.proxy import check_proxy
 from ops.doctor.redis import RedisChecks
-from ops.settings import Settings
+from ops.own_redis import url_in
+from ops.settings import SettingError, Settings
+from ops.terminal import in_colour, width
 
 Group = Literal["configuration", "host", "redis", "proxy"]
 """Checks that are made together."""
@@ -35,7 +36,7 @@ HOLD_S = 75.0
 """Longer than the 60 s that most proxies have as their idle timeout."""
 
 MAX_KEY_BYTES = 4096
-"""A key is under 200 bytes; whoever names another file by mistake gets an error and not its contents sent away."""
+"""A key is under 200 bytes. Another file that was named by mistake is refused, and its contents are sent nowhere."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +45,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     role: str | None = None
     key_file: str | None = None
     mcp_url: str | None = None
+    data_dir: str | None = None
     hold_s: float = HOLD_S
     only: tuple[Group, ...] = ()
 
@@ -51,38 +53,46 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a group of checks is made."""
         return not self.only or group in self.only
 
+    def not_made(self, group: Group, tried: str, came: str, do: str = "") -> Finding:
+        """The line about a group that cannot be checked: a failure where it was asked for by name."""
+        return Finding(check=group, level="failure" if group in self.only else "skipped", tried=tried, came=came, do=do)
+
 
 def doctor(options: Options, *, as_json: bool) -> int:
-    """Run the checks and print them; the exit status: 0 unless something failed."""
-    # What libraries log is told in the findings; without a handler Python would print it between them.
+    """Run the checks and print them. Returns the exit status: see `ops.doctor.findings.exit_status`."""
+    # The libraries' log lines would be printed in between; what they say is in the findings.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         key = None if options.key_file is None else read_key(options.key_file)
-    except BadInput as error:
+        environ = dict(os.environ)
+        if options.data_dir is not None:
+            environ["FMSG_REDIS_URL"] = url_in(Path(options.data_dir).expanduser())
+    except (BadInput, SettingError) as error:
         print(f"fmsg-mcpd doctor: {error}", file=sys.stderr)
         return 2
-    role = options.role or likely_role(os.environ)
+    role = options.role or ("up" if options.data_dir is not None else likely_role(environ))
     try:
-        findings = interrupt.run(_run(options, role=role, key=key, aloud=not as_json))
+        findings = interrupt.run(_run(options, environ, role=role, key=key, aloud=not as_json))
     except KeyboardInterrupt:
         return 130
     if as_json:
         print(to_json(findings, role=role).decode())
     else:
         print(f"\n{summary(findings)}.")
-    return 0 if is_fit(findings) else 1
+    return exit_status(findings)
 
 
-async def _run(options: Options, *, role: str, key: str | None, aloud: bool) -> list[Finding]:
+async def _run(
+    options: Options, environ: Mapping[str, str], *, role: str, key: str | None, aloud: bool
+) -> list[Finding]:
     if aloud:
         print(f"Looking at this environment as one for {'a fleet' if role == 'fleet' else f'`{role}`'}.\n")
-    clean = Clean(secrets_of(os.environ, key))
-    colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    clean = Clean(secrets_of(environ, key))
     findings = []
-    async for finding in examine(options, os.environ, role=role, key=key):
+    async for finding in examine(options, environ, role=role, key=key):
         findings.append(clean.finding(finding))
         if aloud:
-            print(line(findings[-1], colours=colours), flush=True)
+            print(line(findings[-1], colours=in_colour(), columns=width()), flush=True)
     return findings
 
 
@@ -101,25 +111,28 @@ async def examine(
                 yield finding
     key = key or settings.api_key
     if options.wants("host"):
-        async for finding in _host(settings, role=role, key=key):
+        async for finding in _host(options, settings, role=role, key=key):
             yield finding
     if options.wants("redis"):
-        async for finding in _redis(settings, role=role):
+        async for finding in _redis(options, settings, role=role):
             yield finding
-    if options.wants("proxy") and options.mcp_url is not None:
-        if key is None:
-            came = "it takes an API key: give one with --key-file"
-            yield Finding(check="proxy", level="skipped", tried=f"hold a wait through {options.mcp_url}", came=came)
-        else:
-            yield await check_proxy(options.mcp_url, key, options.hold_s)
+    if options.mcp_url is None:
+        if "proxy" in options.only:
+            yield options.not_made(
+                "proxy", "hold a wait", "no URL is given", "Name a front's public one with --mcp-url."
+            )
+    elif options.wants("proxy") and key is None:
+        tried, do = f"hold a wait through {options.mcp_url}", "Give one with --key-file."
+        yield options.not_made("proxy", tried, "it takes an API key", do)
+    elif options.wants("proxy") and key is not None:
+        yield await check_proxy(options.mcp_url, key, options.hold_s)
 
 
-async def _host(settings: Settings, *, role: str, key: str | None) -> AsyncIterator[Finding]:
-    if settings.api_url is None:
-        return  # said as a matter of configuration
+async def _host(options: Options, settings: Settings, *, role: str, key: str | None) -> AsyncIterator[Finding]:
     try:
-        http = HostHttp(settings.api_url, allow_insecure=settings.allow_insecure_http)
-    except BadInput:
+        http = parts.host_http(settings)
+    except SettingError as error:
+        yield options.not_made("host", "read FMSG_API_URL", *halves(error, "FMSG_API_URL"))
         return
     no_key = "FMSG_API_KEY is not set" if role == "stdio" else "it takes an API key: give one with --key-file"
     async with http:
@@ -127,10 +140,11 @@ async def _host(settings: Settings, *, role: str, key: str | None) -> AsyncItera
             yield finding
 
 
-async def _redis(settings: Settings, *, role: str) -> AsyncIterator[Finding]:
-    if settings.redis_url is None:
-        if role == "up":
-            yield check_own_server()
+async def _redis(options: Options, settings: Settings, *, role: str) -> AsyncIterator[Finding]:
+    if settings.redis_url is None and role == "up":
+        yield check_own_server()
+        return
+    if settings.redis_url is None and role == "stdio" and "redis" not in options.only:
         return
     try:
         seal = None if settings.seal_key is None else SealKeys.parse(settings.seal_key)
@@ -141,16 +155,24 @@ async def _redis(settings: Settings, *, role: str) -> AsyncIterator[Finding]:
         queue_url = settings.queue_redis_url or settings.redis_url
     try:
         checks = RedisChecks(
-            settings.redis_url,
+            settings.need_redis_url(),
             prefix=settings.redis_prefix,
             seal=seal,
             queue_url=queue_url,
             api_url=None if settings.api_url is None else settings.api_url.rstrip("/"),
         )
-    except ValueError:
+    except (SettingError, ValueError) as error:
+        yield options.not_made("redis", "read FMSG_REDIS_URL", *halves(error, "FMSG_REDIS_URL"))
         return
     async for finding in checks.run():
         yield finding
+
+
+def halves(error: Exception, name: str) -> tuple[str, str]:
+    """What is wrong with a variable, and what to do; without its name and without pieces of its value."""
+    text = QUOTED.sub(HIDDEN, str(error)).removeprefix("Redis URL: ").removeprefix(f"{name}: ").removeprefix(f"{name} ")
+    came, _, do = text.partition(". ")
+    return came.removesuffix("."), do or "Correct it; docs/configuration.md says what it takes."
 
 
 def likely_role(environ: Mapping[str, str]) -> str:

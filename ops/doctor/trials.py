@@ -15,8 +15,7 @@ from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from ledger.values import START, Baseline, CallerKey, LedgerLimits, Seen
 from ops.doctor.findings import Trouble
-from workers.arq_queue import ArqQueue
-from workers.queue import Job, TryLater
+from workers.queue import ArqQueue, Job, TryLater
 
 KEPT_S = 60.0
 """What a trial leaves behind where it is cut off is gone after this long."""
@@ -140,7 +139,8 @@ async def try_queue(url: str, *, prefix: str, named: str = "FMSG_REDIS_URL") -> 
         await queue.aclose()
         why = said(error.__cause__ or error)
         do = "Give the user of the queue the rights of docs/ledger.md, and `~arq:* +@transaction` besides."
-        raise Trouble(f"no job can be put in: {why}", do if is_refusal(why) else remedy(why, named=named)) from None
+        do = do if is_refusal(why) else remedy(why, named=named)
+        raise Trouble(f"no job can be put in: {why}", do, outage=is_outage(why)) from None
     await queue.run([Job(name="doctor", run=run, once_s=1.0, timeout_s=5.0, max_tries=1)], stop=ran)
     return "it ran"
 
@@ -167,6 +167,16 @@ def is_refusal(why: str) -> bool:
 def is_full(why: str) -> bool:
     """Whether Redis refuses writes for lack of memory."""
     return any(words in why.lower() for words in ("oom command", "maxmemory", "outofmemory"))
+
+
+def is_outage(why: str) -> bool:
+    """Whether Redis is away or not ready yet, so that another try may succeed."""
+    told = why.lower()
+    if any(word in told for word in ("auth", "password", "wrongpass", "certificate", "ssl")):
+        return False
+    return any(
+        word in told for word in ("connect", "timeout", "timed out", "closed by server", "loading", "masterdown")
+    )
 
 
 def remedy(why: str, *, named: str = "FMSG_REDIS_URL") -> str:

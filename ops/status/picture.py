@@ -1,4 +1,4 @@
-"""What a deployment looks like at one moment, as Redis tells it: no process is asked, so none can hold this up."""
+"""What a deployment looks like at one moment. All of it is read from Redis, so a process that hangs delays nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,19 @@ import msgspec
 
 from ledger.operators import Process
 from ledger.port import ActiveFeed, LedgerError, Member
-from ledger.redis.facts import ServerFacts, server_facts
+from ledger.redis.operators import ServerFacts, server_facts
 from ledger.redis.scripts import Key, Scripts
 from ledger.redis.topology import connect
 from ledger.store import RedisStore
-from workers.arq_queue import ArqQueue
+from ops.doctor.trials import brief
+from ops.presence import ENDED, EVERY_S, FEEDS_IN
+from workers.queue import ArqQueue
+
+SILENT_S = 2.4 * EVERY_S
+"""A process that is silent for so long missed two announcements. It was killed, hangs, or cannot reach Redis."""
+
+CLOCKS_APART_S = 1.0
+"""A process says by its own clock when it started; when it was heard is by Redis' clock."""
 
 FEEDS_SHOWN = 50_000
 """Callers whose feeds are looked at: some seconds. Where there are more, the shares of those are shown."""
@@ -25,14 +33,14 @@ ERRORS_SHOWN = 5
 """Most frequent reasons for which feeds are not live."""
 
 UNREPORTED = "unreported"
-"""The state of a feed of which no daemon has said anything yet."""
+"""The state of a feed that no daemon has reported yet."""
 
 OWNERLESS = "ownerless"
-"""The state of a feed that was live and whose daemon is gone: another one takes it within a heartbeat's time."""
+"""The state of a feed whose daemon is gone. Another daemon takes it within a heartbeat's time."""
 
 
 class Daemon(msgspec.Struct, frozen=True, kw_only=True):
-    """A daemon: how many callers it has and which part of all that is, and what its process says of itself."""
+    """A daemon: how many callers it has, which part of all that is, and what its process announced."""
 
     id: str
     name: str
@@ -41,10 +49,13 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
     share: float
     draining: bool
     process: Process | None
+    host_lost_at_s: float | None = None
+    """Since when the fmsg host does not answer this daemon, None while it does."""
+    host_error: str | None = None
 
 
 class Callers(msgspec.Struct, frozen=True, kw_only=True):
-    """The active callers. What is counted by feed is about the ``looked_at`` of them."""
+    """The active callers. Feeds are counted for ``looked_at`` of them."""
 
     active: int
     looked_at: int
@@ -53,7 +64,7 @@ class Callers(msgspec.Struct, frozen=True, kw_only=True):
     """Feeds that are not live, by their state."""
     needs_credential: int
     errors: tuple[tuple[str, int], ...]
-    """The most frequent reasons of those that are not live."""
+    """The most frequent reasons of the feeds that are not live."""
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,42 +84,100 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     server: ServerFacts | None
     daemons: tuple[Daemon, ...]
     processes: tuple[Process, ...]
-    """All processes that say that they are there, daemons among them."""
+    """All processes that run, daemons among them, and those that fell silent within the last hour."""
     callers: Callers
     queue: Queue
     deferred: int
+    refuses: str | None = None
+    """Why Redis takes no write, None while it does."""
 
-    def of_role(self, role: str) -> tuple[Process, ...]:
-        """The processes of a role."""
-        return tuple(process for process in self.processes if process.role == role)
+    def of_role(self, *roles: str) -> tuple[Process, ...]:
+        """The processes of these roles that were heard of lately."""
+        return tuple(process for process in self.processes if process.role in roles and not self.is_silent(process))
+
+    def is_silent(self, process: Process) -> bool:
+        """Whether a process ended without a withdrawal, hangs, or cannot reach Redis."""
+        return ENDED in process.facts or self.silent_for_s(process) > SILENT_S
+
+    def silent_for_s(self, process: Process) -> float:
+        """How long ago a process was heard last."""
+        return self.at_s - process.heard_at_s
+
+    def silent(self) -> Mapping[str, tuple[Process, Process | None]]:
+        """Each silent process by its id, and the process that was started in its place (None: there is none)."""
+        successors = sorted(self.processes, key=lambda process: process.since_s)
+        found: dict[str, tuple[Process, Process | None]] = {}
+        for process in sorted(self.processes, key=lambda process: process.heard_at_s):
+            if not self.is_silent(process):
+                continue
+            after = next((one for one in successors if _is_successor(one, process)), None)
+            if after is not None:
+                successors.remove(after)
+            found[process.id] = process, after
+        return found
+
+    def shown(self, *roles: str) -> tuple[Process, ...]:
+        """The processes of these roles, without the silent ones that were replaced."""
+        replaced = {process.id for process, after in self.silent().values() if after is not None}
+        return tuple(process for process in self.processes if process.role in roles and process.id not in replaced)
 
 
-async def take_picture(store: RedisStore, *, queue_url: str, limit: int = FEEDS_SHOWN) -> Picture:
-    """Look once. Raises `LedgerUnavailable`."""
+def _is_successor(process: Process, of: Process) -> bool:
+    """Whether a process was started on the machine of another, for the same role, after that one was heard last."""
+    machine, _, _ = process.name.rpartition("-")
+    return (
+        process.role == of.role
+        and process.id != of.id
+        and machine == of.name.rpartition("-")[0]
+        and process.since_s > of.heard_at_s - CLOCKS_APART_S
+    )
+
+
+async def take_picture(store: RedisStore, *, queue_url: str, sealed: bool = False, limit: int = FEEDS_SHOWN) -> Picture:
+    """Look once. ``sealed``: the store's seal key is not the deployment's, so no report of a feed can be opened.
+
+    Raises `LedgerUnavailable`.
+    """
     await store.scripts.command("PING", idempotent=True)  # connects, so that what is measured is the way alone
     began_s = time.perf_counter()
     seconds, micros = await store.scripts.command("TIME", idempotent=True)
     round_trip_s = time.perf_counter() - began_s
-    server, members, processes, active, feeds, deferred, queue = await _together(
+    server, refuses, members, processes, active, feeds, deferred, queue = await _together(
         _server(store),
+        _refusal(store),
         store.fleet.members(),
         store.processes.present(),
-        store.activations.active(),
-        store.activations.feeds(limit=limit),
+        store.activations.count(),
+        _no_feeds() if sealed else store.activations.feeds(limit=limit),
         store.deferred.depth(),
         look_at_queue(queue_url, prefix=store.topology.prefix),
     )
-    return Picture(
+    picture = Picture(
         at_s=int(seconds) + int(micros) / 1e6,
         redis=store.topology.shown,
         round_trip_s=round_trip_s,
         server=server,
         daemons=daemons_of(members, processes),
         processes=tuple(processes),
-        callers=callers_of(feeds, active=len(active), alive={member.id for member in members}),
+        callers=callers_of(feeds, active=active, alive={member.id for member in members}),
         queue=queue,
         deferred=deferred,
+        refuses=refuses,
     )
+    return msgspec.structs.replace(picture, callers=callers_told(picture)) if sealed else picture
+
+
+async def _no_feeds() -> Sequence[ActiveFeed]:
+    return ()
+
+
+async def _refusal(store: RedisStore) -> str | None:
+    """Why Redis takes no write. It has answered already."""
+    try:
+        await store.ping()
+    except LedgerError as error:
+        return brief(error)
+    return None
 
 
 async def _together(*looks: Coroutine[Any, Any, Any]) -> list[Any]:
@@ -125,11 +194,11 @@ async def _server(store: RedisStore) -> ServerFacts | None:
     try:
         return await server_facts(store.scripts)
     except (LedgerError, KeyError):
-        return None  # the ACL user may not ask
+        return None  # the ACL forbids INFO
 
 
 def daemons_of(members: Sequence[Member], processes: Sequence[Process]) -> tuple[Daemon, ...]:
-    """The daemons of a fleet; which process each one is in is known by the name they share."""
+    """The daemons of a fleet. A daemon and its process share a name."""
     by_name = {process.name: process for process in processes if process.role in ("daemon", "up")}
     total = sum(member.load for member in members)
     return tuple(
@@ -141,13 +210,15 @@ def daemons_of(members: Sequence[Member], processes: Sequence[Process]) -> tuple
             share=member.load / total if total else 0.0,
             draining=member.draining,
             process=by_name.get(member.name),
+            host_lost_at_s=member.host_lost_at_s,
+            host_error=member.host_error,
         )
         for member in members
     )
 
 
 def callers_of(feeds: Sequence[ActiveFeed], *, active: int, alive: set[str]) -> Callers:
-    """The active callers, counted. ``alive`` are the ids of the daemons whose word counts."""
+    """The active callers, counted. ``alive`` are the ids of the daemons that have a heartbeat."""
     states: Counter[str] = Counter()
     errors: Counter[str] = Counter()
     live = needs_credential = 0
@@ -175,8 +246,26 @@ def callers_of(feeds: Sequence[ActiveFeed], *, active: int, alive: set[str]) -> 
     )
 
 
+def callers_told(picture: Picture) -> Callers:
+    """The active callers, counted by what the daemons announced of their feeds."""
+    states: Counter[str] = Counter()
+    for process in picture.of_role("daemon", "up"):
+        for fact, count in process.facts.items():
+            if fact.startswith(FEEDS_IN):
+                states[fact.removeprefix(FEEDS_IN)] += int(count)
+    live, total = states.pop("live", 0), states.total()
+    return Callers(
+        active=picture.callers.active,
+        looked_at=live + total,
+        live=live,
+        states=dict(states.most_common()),
+        needs_credential=states.get("asking", 0),
+        errors=(),
+    )
+
+
 async def look_at_queue(url: str, *, prefix: str) -> Queue:
-    """The job queue. Never raises for trouble with it: the rest of the picture is worth having."""
+    """The job queue. Trouble with it is returned, not raised: the rest of the picture is worth having."""
     try:
         key = Key(ArqQueue(url, prefix=prefix).name)
         topology = connect(url, prefix=prefix)

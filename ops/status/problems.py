@@ -1,4 +1,4 @@
-"""What is wrong with a deployment, worst first: pure decisions over a picture of it."""
+"""What is wrong with a deployment, the worst first: pure decisions over a picture of it."""
 
 from __future__ import annotations
 
@@ -7,45 +7,54 @@ from typing import Literal
 
 import msgspec
 
-from ops.status.picture import OWNERLESS, UNREPORTED, Picture
+from ops.presence import ENDED
+from ops.status.picture import OWNERLESS, UNREPORTED, Daemon, Picture
+from ops.terminal import many, span
 
 Level = Literal["bad", "warning", "note"]
-"""``bad``: agents notice. ``warning``: they will, or already lose comfort. ``note``: worth knowing."""
+"""``bad``: agents notice it. ``warning``: agents will notice it, or wait longer already. ``note``: worth knowing."""
+
+ROLES = ("front", "daemon", "worker", "up")
+"""The parts of a deployment."""
 
 _ORDER: dict[Level, int] = {"bad": 0, "warning": 1, "note": 2}
 
 NOT_LIVE_BAD = 0.1
-"""With this part of the callers without a live feed something is wrong with more than single callers."""
+"""If this part of the callers has no live feed, the trouble is not one of single callers."""
 
 NOT_LIVE_NOTED = 0.01
-"""Below this part of the callers it is the daily coming and going."""
+"""Below this part of the callers it is the usual coming and going."""
 
 YOUNG_S = 60.0
-"""A daemon needs a moment to open its sockets; so long after its start they are not missed."""
+"""A daemon needs a moment to open its sockets. So long after its start, missing ones are no problem."""
 
 STARTS_S = 30.0
-"""So long after its start a daemon's heart has beaten ten times."""
+"""So long after its start a daemon has sent ten heartbeats."""
 
 QUEUE_LATE_S = 300.0
-"""Jobs are due within seconds of being put in; this late nobody takes them."""
+"""Jobs are due within seconds. A job that is this late is taken by no worker."""
 
 MANY_DEFERRED = 1000
-"""Every deferred task is a send or a draft that went wrong; a host's outage makes some, this many do not get done."""
+"""Every deferred task is a send or a draft that went wrong. An outage of the host makes some; this many do not get
+done."""
 
 LOOP_LAG_S = 0.1
-"""A mean above it over a minute: the process has more to do than it can."""
+"""A mean above it over a minute: the process has more to do than one core does."""
 
 INGEST_LAG_S = 10.0
-"""A mean above it over a minute: messages come late into the ledgers."""
+"""A mean above it over a minute: messages reach the ledgers late."""
 
 SLOW_REDIS_S = 0.05
-"""One round trip of this command line, connection included: agents feel three or four of them."""
+"""One round trip of this command: a wake-up of an agent takes three or four."""
 
 FULL_SHARE = 0.85
 """Of ``maxmemory``, above which a burst of new callers fills the server."""
 
 FULL = 0.99
-"""Of ``maxmemory``, from which a write is refused as soon as it takes a little."""
+"""Of ``maxmemory``, from which any write of some size is refused."""
+
+JUST_STARTED_S = 15.0
+"""A Redis that runs for less has not heard of every process yet."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,15 +67,70 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 def problems_of(picture: Picture) -> tuple[Problem, ...]:
     """All problems, the worst first."""
-    rules = [rule for rule in RULES if rule not in BY_PRESENCE] if _is_full(picture) else RULES
-    found = [problem for rule in rules for problem in rule(picture)]
+    unheard = _is_full(picture) or picture.refuses is not None or _has_just_started(picture)
+    found = [problem for rule in RULES if not (unheard and rule in BY_PRESENCE) for problem in rule(picture)]
     return tuple(sorted(found, key=lambda problem: _ORDER[problem.level]))
 
 
+def is_well(picture: Picture) -> bool:
+    """Whether there is nothing worse than a note."""
+    return all(problem.level == "note" for problem in problems_of(picture))
+
+
 def _is_full(picture: Picture) -> bool:
-    """Whether nobody can write, and so say that it is there."""
+    """Whether no process can write, and so announce itself."""
     server = picture.server
     return server is not None and server.used_memory_bytes >= FULL * server.max_memory_bytes > 0
+
+
+def _has_just_started(picture: Picture) -> bool:
+    """Whether Redis was started again a moment ago, and knows processes that it was told of before that."""
+    uptime_s = JUST_STARTED_S if picture.server is None else picture.server.uptime_s
+    return uptime_s < JUST_STARTED_S and any(picture.silent_for_s(one) > uptime_s for one in picture.processes)
+
+
+def _outages(picture: Picture) -> Iterator[Problem]:
+    if picture.refuses is not None and not _is_full(picture):
+        yield Problem(
+            level="bad",
+            what=f"Redis answers and refuses writes, so no wait returns anything new: {picture.refuses}",
+            do="Look at its log and role (replica, failed save, min-replicas, ACL): fmsg-mcpd doctor --only redis.",
+        )
+    lost = [(daemon.host_lost_at_s, daemon) for daemon in picture.daemons if daemon.host_lost_at_s is not None]
+    if lost:
+        since_s, daemon = min(lost, key=lambda one: one[0])
+        total = len(picture.daemons)
+        of_them = "" if len(lost) == total else f" {len(lost)} of {many(total, 'daemon')}"
+        yield Problem(
+            level="bad",
+            what=f"the fmsg host has not answered{of_them} for {span(picture.at_s - since_s)}: {daemon.host_error}",
+            do="Look at the host, and at the way to it: fmsg-mcpd doctor --only host. Nothing is lost meanwhile: waits "
+            "hold, and sends fail with an error.",
+        )
+
+
+def _silent(picture: Picture) -> Iterator[Problem]:
+    replaced = []
+    for process, successor in picture.silent().values():
+        ago = span(picture.silent_for_s(process))
+        if successor is not None:
+            replaced.append(f"{process.role} {process.name} ({ago} ago)")
+            continue
+        told = f"ended without saying so, {ago} ago" if ENDED in process.facts else f"has said nothing for {ago}"
+        yield Problem(
+            level="warning",
+            what=f"{process.role} {process.name} {told}",
+            do="If it was killed, start it again. If it still runs, it hangs or cannot reach Redis: look at its log. "
+            "If it is not wanted any more: fmsg-mcpd status --forget-silent.",
+        )
+    if replaced:
+        count = len(replaced)
+        yield Problem(
+            level="note",
+            what=f"{many(count, 'process')} ended without saying so within the last hour and "
+            f"{'was' if count == 1 else 'were'} replaced: {', '.join(replaced)}",
+            do="Look in their logs, and in the kernel's (out of memory?), why.",
+        )
 
 
 def _daemons(picture: Picture) -> Iterator[Problem]:
@@ -75,17 +139,17 @@ def _daemons(picture: Picture) -> Iterator[Problem]:
     if not working and active:
         yield Problem(
             level="bad",
-            what=f"no daemon runs, and {_many(active, 'caller')} wait by polling the host",
+            what=f"no daemon runs, so fronts poll for {many(active, 'caller')}",
             do="Start one: fmsg-mcpd daemon (systemctl start fmsg-mcpd-daemon@1).",
         )
     elif not working:
         yield Problem(level="warning", what="no daemon runs", do="Start one before agents come: fmsg-mcpd daemon.")
-    elif len(working) == 1:
+    elif len(working) == 1 and not _is_all_in_one(working[0]):
         yield Problem(
-            level="note", what="only one daemon runs", do="With a second one nobody polls while one restarts."
+            level="note", what="only one daemon runs", do="With a second one no front polls while the first restarts."
         )
     members = {daemon.name for daemon in picture.daemons}
-    for process in picture.of_role("daemon"):
+    for process in picture.of_role("daemon", "up"):
         if (
             process.name not in members
             and "draining" not in process.facts
@@ -93,34 +157,36 @@ def _daemons(picture: Picture) -> Iterator[Problem]:
         ):
             yield Problem(
                 level="warning",
-                what=f"daemon {process.name} ran a moment ago, and its heart does not beat",
-                do="If it was killed, start it again. If it still runs, it hangs or has trouble with Redis: look at "
-                "its log. Its callers went to others.",
+                what=f"daemon {process.name} runs and sends no heartbeat",
+                do="Look at its log: it hangs, or has trouble with Redis. Its callers went to other daemons.",
             )
     for daemon in picture.daemons:
         if daemon.draining and daemon.feeds:
             yield Problem(
                 level="note",
-                what=f"daemon {daemon.name} is draining, {_many(daemon.feeds, 'feed')} are left",
+                what=f"daemon {daemon.name} is draining, {many(daemon.feeds, 'feed')} are left",
                 do="Wait; if it stays so, look at its log and end it: the others take over.",
             )
 
 
+def _is_all_in_one(daemon: Daemon) -> bool:
+    return daemon.process is not None and daemon.process.role == "up"
+
+
 def _fronts(picture: Picture) -> Iterator[Problem]:
-    fronts = picture.of_role("front") + picture.of_role("up")
-    if not any("draining" not in front.facts for front in fronts):
+    if all("draining" in front.facts for front in picture.of_role("front", "up")):
         yield Problem(
             level="bad" if picture.callers.active else "warning",
-            what="no front says that it is there",
+            what="no front runs",
             do="Start one: fmsg-mcpd front. If one runs, look at its log: it may not reach this Redis.",
         )
 
 
 def _workers(picture: Picture) -> Iterator[Problem]:
-    if not picture.of_role("worker") + picture.of_role("up"):
+    if not picture.of_role("worker", "up"):
         yield Problem(
             level="warning",
-            what="no worker says that it is there: nobody sweeps, settles sends or deletes orphaned drafts",
+            what="no worker runs, so lists are not compared deeply, and failed sends and drafts are left as they are",
             do="Start one: fmsg-mcpd worker.",
         )
     queue = picture.queue
@@ -129,7 +195,7 @@ def _workers(picture: Picture) -> Iterator[Problem]:
     elif queue.late_s > QUEUE_LATE_S:
         yield Problem(
             level="warning",
-            what=f"the oldest of {_many(queue.jobs, 'job')} is {queue.late_s / 60:.0f} min late",
+            what=f"the oldest of {many(queue.jobs, 'job')} is {queue.late_s / 60:.0f} min late",
             do="Look at the workers' logs; start more of them if they are busy.",
         )
     if picture.deferred > MANY_DEFERRED:
@@ -150,7 +216,7 @@ def _callers(picture: Picture) -> Iterator[Problem]:
     states = ", ".join(f"{count} {state}" for state, count in callers.states.items())
     yield Problem(
         level=level,
-        what=f"{missing} of {_many(callers.looked_at, 'caller')} have no live feed, so their waits poll: {states}",
+        what=f"{missing} of {many(callers.looked_at, 'caller')} have no live feed, so fronts poll for them: {states}",
         do=_feed_advice(picture, fresh=fresh),
     )
 
@@ -166,14 +232,14 @@ def _feed_advice(picture: Picture, *, fresh: bool) -> str:
         return "They lack a valid token: their next request brings one."
     if callers.states.get(UNREPORTED, 0) or callers.states.get(OWNERLESS, 0):
         return (
-            "No daemon has them, or this FMSG_SEAL_KEY is not the fleet's (`fmsg-mcpd doctor --only redis` tells): "
-            "else look at the daemons' logs (FMSG_SEAL_KEY, FMSG_API_URL)."
+            "Either no daemon has them, so look at the daemons' logs, or this FMSG_SEAL_KEY is not the fleet's: "
+            "fmsg-mcpd doctor --only redis tells."
         )
     return "Look at one: fmsg-mcpd caller @address."
 
 
 def _loads(picture: Picture) -> Iterator[Problem]:
-    for process in picture.processes:
+    for process in picture.of_role(*ROLES):
         lag_s = process.facts.get("loop_lag_s", 0.0)
         if lag_s > LOOP_LAG_S:
             yield Problem(
@@ -192,8 +258,8 @@ def _loads(picture: Picture) -> Iterator[Problem]:
         if lost:
             yield Problem(
                 level="warning",
-                what=f"{_many(int(lost), 'message')} came only by comparing lists since {process.name} started",
-                do="The host's event socket loses events: tell whoever runs it. Nothing is lost, but it is late.",
+                what=f"{many(int(lost), 'message')} came only by comparing lists within 15 minutes ({process.name})",
+                do="The host's event socket loses events: tell its operator. Nothing is lost, but it is late.",
             )
 
 
@@ -215,9 +281,9 @@ def _redis(picture: Picture) -> Iterator[Problem]:
         full = _is_full(picture)
         yield Problem(
             level="bad" if full else "warning",
-            what=f"{used} and refuses writes: waits poll, and who runs cannot be seen here"
+            what=f"{used} and refuses writes: waits return nothing new, and which processes run cannot be seen here"
             if full
-            else f"{used}; full, it refuses writes and waits poll",
+            else f"{used}. A full Redis refuses writes, and waits then return nothing new",
             do="Raise maxmemory: CONFIG SET maxmemory …, and in its configuration.",
         )
 
@@ -233,6 +299,8 @@ def _versions(picture: Picture) -> Iterator[Problem]:
 
 
 RULES: tuple[Callable[[Picture], Iterator[Problem]], ...] = (
+    _outages,
+    _silent,
     _daemons,
     _fronts,
     _callers,
@@ -243,9 +311,5 @@ RULES: tuple[Callable[[Picture], Iterator[Problem]], ...] = (
 )
 """Each looks at one side of a picture."""
 
-BY_PRESENCE = frozenset({_daemons, _fronts, _workers})
-"""Go by what processes say of themselves every few seconds."""
-
-
-def _many(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+BY_PRESENCE = frozenset({_silent, _daemons, _fronts, _workers})
+"""Go by what processes announce every few seconds."""

@@ -1,4 +1,4 @@
-"""`fmsg-mcpd status`: the whole deployment at a glance, problems first; once, live, or as JSON."""
+"""`fmsg-mcpd status`: the whole deployment, problems first; once, live, or as JSON."""
 
 from __future__ import annotations
 
@@ -9,68 +9,95 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
+from rich.console import Console
 
 from ledger.port import LedgerError
 from ops import interrupt, parts
+from ops.own_redis import settings_of
 from ops.settings import SettingError, Settings, load
 from ops.status.picture import Picture, take_picture
+from ops.status.problems import is_well
 from ops.status.show import plain, pretty, to_json
+from ops.terminal import in_colour
 
 WITHIN_S = 30.0
-"""How long a look may take: a Redis that hangs is said so, and 50,000 callers are looked through in some seconds."""
+"""How long a look may take. 50,000 callers take some seconds; a Redis that needs longer hangs."""
 
 EVERY_S = 2.0
 """Between looks of ``--watch``, unless they take long."""
 
 REST = 5.0
-"""A watch rests so many times as long as a look takes: it must not be what keeps Redis busy."""
+"""A watch rests so many times as long as a look takes, so that it does not keep Redis busy."""
 
 Look = Callable[[], Awaitable[Picture]]
 
 
 class Unreadable(Exception):
-    """There is no picture, since Redis cannot be asked. The text says why and what to do."""
+    """Redis cannot be asked, so there is no picture. The text says why and what to do."""
 
     def __init__(self, error: Exception) -> None:
         why = str(error) or f"Redis: no answer within {WITHIN_S:g} s."
         super().__init__(f"{why} `fmsg-mcpd doctor --only redis` says more.")
 
 
-def status(*, watch: bool, as_json: bool, every_s: float = EVERY_S) -> int:
-    """Show the deployment; the exit status: 0, 1 where it cannot be looked at, 2 for settings that cannot be."""
-    # What libraries log is told in what is shown; without a handler Python would print it in between.
+WELL, PROBLEM, UNKNOWN = 0, 1, 2
+"""Exit statuses: nothing worse than a note, a problem, and no way to tell. Monitoring goes by them."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says."""
+
+    watch: bool = False
+    as_json: bool = False
+    every_s: float = EVERY_S
+    data_dir: str | None = None
+    forget_silent: bool = False
+
+
+def status(options: Options) -> int:
+    """Show the deployment; returns the exit status."""
+    # The library's log lines would be printed in between; what they say is in the picture.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
-        return interrupt.run(_run(load(), watch=watch, as_json=as_json, every_s=every_s))
+        return interrupt.run(_run(settings_of(load(), options.data_dir), options))
     except (SettingError, ValueError) as error:
         print(f"fmsg-mcpd status: {error}", file=sys.stderr)
-        return 2
+        return UNKNOWN
     except KeyboardInterrupt:
-        return 0 if watch else 130
+        return 0 if options.watch else 130
 
 
-async def _run(settings: Settings, *, watch: bool, as_json: bool, every_s: float) -> int:
-    store = parts.redis_store(settings)
+async def _run(settings: Settings, options: Options) -> int:
+    sealed = settings.seal_key is None
+    store = parts.redis_store(parts.with_seal_key(settings))
     queue_url = settings.queue_redis_url or settings.need_redis_url()
 
     async def look() -> Picture:
         try:
             async with asyncio.timeout(WITHIN_S):
-                return await take_picture(store, queue_url=queue_url)
+                return await take_picture(store, queue_url=queue_url, sealed=sealed)
         except (LedgerError, TimeoutError) as error:
             raise Unreadable(error) from None
 
     try:
-        if watch:
-            await (_watch_json if as_json else _watch)(look, every_s=every_s)
+        if options.forget_silent:
+            for process, _ in (await look()).silent().values():
+                await store.processes.withdraw(process.id)
+        if options.watch:
+            await (_watch_json if options.as_json else _watch)(look, every_s=options.every_s)
         picture = await look()
     except Unreadable as error:
         print(f"fmsg-mcpd status: {error}", file=sys.stderr)
-        return 1
+        return UNKNOWN
     finally:
         await store.topology.aclose()
-    print(to_json(picture).decode() if as_json else plain(picture))
-    return 0
+    if options.as_json:
+        print(to_json(picture).decode())
+    elif in_colour():
+        Console().print(pretty(picture))
+    else:
+        print(plain(picture))
+    return WELL if is_well(picture) else PROBLEM
 
 
 async def pictures(look: Look, *, every_s: float) -> AsyncIterator[Picture | Unreadable]:

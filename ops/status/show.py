@@ -1,4 +1,4 @@
-"""A picture of a deployment for people: as plain text, or as tables on a terminal."""
+"""A picture of a deployment for people, as plain text or as tables on a terminal, and for programs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ledger.operators import Process
+from ops.presence import ENDED
 from ops.status.picture import Daemon, Picture
-from ops.status.problems import Level, Problem, problems_of
+from ops.status.problems import Level, Problem, is_well, problems_of
+from ops.terminal import many, span, table
 
 _SHOWN: dict[Level, tuple[str, str]] = {
     "bad": ("BAD", "bold red"),
@@ -21,11 +23,11 @@ _SHOWN: dict[Level, tuple[str, str]] = {
 """Each level as it is shown, and its style on a terminal."""
 
 NOTHING = "-"
-"""In place of a number nobody gave."""
+"""In place of a number that was not announced."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the picture: a title, and rows under headers, or a sentence where there are no rows."""
+    """A part of the picture: a title with rows under headers, or with a sentence where there are no rows."""
 
     title: str
     headers: tuple[str, ...] = ()
@@ -46,16 +48,24 @@ def sections(picture: Picture) -> tuple[Section, ...]:
 
 
 def _daemons(picture: Picture) -> Section:
+    members = {daemon.name for daemon in picture.daemons}
     return Section(
         title="DAEMONS",
         headers=("name", "feeds", "share", "sockets", "lag", "lost", "up", "version", "metrics", ""),
-        rows=tuple(_daemon(daemon, picture.at_s) for daemon in picture.daemons),
+        rows=(
+            *(_daemon(daemon, picture) for daemon in picture.daemons),
+            *(_dead_daemon(process, picture) for process in picture.shown("daemon") if process.name not in members),
+        ),
         sentence="none",
     )
 
 
-def _daemon(daemon: Daemon, now_s: float) -> tuple[str, ...]:
-    process = daemon.process
+def _dead_daemon(process: Process, picture: Picture) -> tuple[str, ...]:
+    return (process.name, *[NOTHING] * 6, process.version, process.metrics or NOTHING, _state(process, picture))
+
+
+def _daemon(daemon: Daemon, picture: Picture) -> tuple[str, ...]:
+    process = _heard(daemon.process, picture)
     return (
         daemon.name,
         str(daemon.feeds),
@@ -63,36 +73,27 @@ def _daemon(daemon: Daemon, now_s: float) -> tuple[str, ...]:
         _fact(process, "sockets"),
         _lag(process, "ingest_lag_s"),
         _fact(process, "lost_events"),
-        span(now_s - daemon.since_s),
+        span(picture.at_s - daemon.since_s),
         NOTHING if process is None else process.version,
         NOTHING if process is None else process.metrics or NOTHING,
-        "draining" if daemon.draining else "",
+        "draining" if daemon.draining else "" if daemon.process is None else _state(daemon.process, picture),
     )
 
 
 def _fronts(picture: Picture) -> Section:
-    fronts = picture.of_role("front") + picture.of_role("up")
     return Section(
         title="FRONTS",
         headers=("name", "waits", "loop lag", "up", "version", "metrics", ""),
         rows=tuple(
-            (
-                front.name,
-                _fact(front, "waits_held"),
-                _lag(front, "loop_lag_s"),
-                span(picture.at_s - front.since_s),
-                front.version,
-                front.metrics or NOTHING,
-                _state(front),
-            )
-            for front in fronts
+            (front.name, _fact(_heard(front, picture), "waits_held"), *_common(front, picture))
+            for front in picture.shown("front", "up")
         ),
         sentence="none",
     )
 
 
 def _others(picture: Picture) -> Section:
-    others = [process for process in picture.processes if process.role not in ("front", "up", "daemon")]
+    roles = {process.role for process in picture.processes} - {"front", "up", "daemon"}
     none = "none of their own: `fmsg-mcpd up` does the jobs" if picture.of_role("up") else "none"
     return Section(
         title="WORKERS",
@@ -100,27 +101,30 @@ def _others(picture: Picture) -> Section:
         rows=tuple(
             (
                 process.name if process.role == "worker" else f"{process.role} {process.name}",
-                _lag(process, "loop_lag_s"),
-                span(picture.at_s - process.since_s),
-                process.version,
-                process.metrics or NOTHING,
-                _state(process),
+                *_common(process, picture),
             )
-            for process in others
+            for process in picture.shown(*roles)
         ),
         sentence=none,
     )
 
 
+def _common(process: Process, picture: Picture) -> tuple[str, ...]:
+    """Loop lag, age, version, metrics address and state."""
+    age = span(picture.at_s - process.since_s)
+    metrics = process.metrics or NOTHING
+    return _lag(_heard(process, picture), "loop_lag_s"), age, process.version, metrics, _state(process, picture)
+
+
 def _callers(picture: Picture) -> str:
     callers = picture.callers
     parts = [f"{callers.active} active"]
-    if callers.looked_at < callers.active:
+    if 0 < callers.looked_at < callers.active:
         parts.append(f"of the first {callers.looked_at}")
     parts.append(f"{callers.live} live")
     parts += [f"{count} {state}" for state, count in callers.states.items()]
     if callers.needs_credential:
-        parts.append(f"{callers.needs_credential} in want of a token")
+        parts.append(f"{callers.needs_credential} that need a new token")
     return ", ".join(parts)
 
 
@@ -160,11 +164,7 @@ def plain(picture: Picture) -> str:
 def _plain_section(section: Section) -> list[str]:
     if not section.rows:
         return [f"{section.title:<8} {section.sentence}"]
-    table = [section.headers, *section.rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(section.headers))]
-    return [section.title] + [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-    ]
+    return [section.title, *table([section.headers, *section.rows])]
 
 
 def pretty(picture: Picture) -> RenderableType:
@@ -175,12 +175,12 @@ def pretty(picture: Picture) -> RenderableType:
         if not section.rows:
             parts.append(Text.assemble((f"{section.title:<8} ", "bold"), section.sentence))
             continue
-        table = Table(title=section.title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+        grid = Table(title=section.title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
         for header in section.headers:
-            table.add_column(header, style="bold" if header == "name" else "", overflow="fold")
+            grid.add_column(header, style="bold" if header == "name" else "", overflow="fold")
         for row in section.rows:
-            table.add_row(*row)
-        parts.append(table)
+            grid.add_row(*row)
+        parts.append(grid)
     return Group(*parts)
 
 
@@ -192,22 +192,19 @@ def _pretty_problem(problem: Problem) -> Text:
 def _title(picture: Picture) -> str:
     when = datetime.datetime.fromtimestamp(picture.at_s, datetime.UTC)
     count = sum(problem.level != "note" for problem in problems_of(picture))
-    told = "all is well" if not count else "1 problem" if count == 1 else f"{count} problems"
+    told = many(count, "problem") if count else "all is well"
     return f"{when:%Y-%m-%d %H:%M:%S} UTC, {told}"
 
 
 def to_json(picture: Picture) -> bytes:
     """The whole picture for programs."""
-    told = {"problems": problems_of(picture), **msgspec.structs.asdict(picture)}
+    told = {"well": is_well(picture), "problems": problems_of(picture), **msgspec.structs.asdict(picture)}
     return msgspec.json.format(msgspec.json.encode(told), indent=2)
 
 
-def span(seconds: float) -> str:
-    """A length of time in its largest fitting unit."""
-    for size_s, unit in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= 2 * size_s:
-            return f"{seconds / size_s:.0f} {unit}"
-    return f"{max(seconds, 0.0):.0f} s"
+def _heard(process: Process | None, picture: Picture) -> Process | None:
+    """The process where it was heard lately: what a silent one announced last is not true any more."""
+    return None if process is None or picture.is_silent(process) else process
 
 
 def _fact(process: Process | None, name: str) -> str:
@@ -215,11 +212,16 @@ def _fact(process: Process | None, name: str) -> str:
 
 
 def _lag(process: Process | None, name: str) -> str:
+    """A mean lag of the last minute."""
     value = None if process is None else process.facts.get(name)
     if value is None:
         return NOTHING
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
 
 
-def _state(process: Process) -> str:
+def _state(process: Process, picture: Picture) -> str:
+    if ENDED in process.facts:
+        return "ended"
+    if picture.is_silent(process):
+        return f"silent for {span(picture.silent_for_s(process))}"
     return "draining" if "draining" in process.facts else ""

@@ -219,7 +219,7 @@ async def running(
         server = redis
         if server is None:
             server = await stack.enter_async_context(EmbeddedRedis(persist=True))
-        host = await Child.start("sandbox", "sandbox", "--domain", DOMAIN, env={}, log_dir=log_dir)
+        host = await Child.start("sandbox", "sandbox", "--json", "--domain", DOMAIN, env={}, log_dir=log_dir)
         stack.push_async_callback(host.stop)
         announced = (await host.announcement("url"))[0]
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))

@@ -220,7 +220,7 @@ async def main() -> int:
     with tempfile.TemporaryDirectory(prefix="fmsg-waits-") as scratch:
         async with EmbeddedRedis() as redis:
             log_dir = Path(scratch)
-            sandbox = await Child.start("sandbox", "sandbox", "--domain", DOMAIN, env={}, log_dir=log_dir)
+            sandbox = await Child.start("sandbox", "sandbox", "--json", "--domain", DOMAIN, env={}, log_dir=log_dir)
             at = (await sandbox.announcement("url"))[0]
             env = {"FMSG_API_URL": at["url"], "FMSG_REDIS_URL": redis.url, "FMSG_SEAL_KEY": SealKeys.generate()}
             daemon = await Child.start("daemon", "daemon", env=env, log_dir=log_dir)

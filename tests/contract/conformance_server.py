@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
 from typing import Any
 
-import mcp_types as types
 import uvloop
 
 import mcp_front.http.app
 import mcp_front.http.serve
 from fmsg.http import HostHttp
 from ledger.store import MemoryStore
-from mcp_front.server import Ctx, build_server
+from mcp_front.server import build_server
 from mcp_front.settings import FrontSettings, HttpSettings
 from sandbox.host import SandboxHost, serve
-from tests.contract.conformance_tools import ConformanceToolbox, require_sampling
+from tests.contract.conformance_tools import tools_with_fixtures, with_fixtures
 
 ADDRESS = "@conformance@a.test"
 
@@ -32,30 +30,16 @@ def open_to_everybody(key: str) -> None:
     setattr(mcp_front.http, "bearer_key", lambda headers: key)  # noqa: B010 - not exported, and patched nowhere else
 
 
-def with_fixtures(build: Callable[..., Any]) -> Callable[..., Any]:
-    """Servers whose fixture ``test_missing_capability`` looks at what the client can do."""
-
-    def built(*args: Any, **options: Any) -> Any:
-        server = build(*args, **options)
-        entry = server.get_request_handler("tools/call")
-
-        async def call_tool(ctx: Ctx, params: types.CallToolRequestParams) -> types.CallToolResult:
-            if params.name == "test_missing_capability":
-                require_sampling(ctx.session.client_capabilities)
-            result: types.CallToolResult = await entry.handler(ctx, params)
-            return result
-
-        server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
-        return server
-
-    return built
+def built_with_fixtures(*args: Any, **options: Any) -> Any:
+    """A server as the product builds it, with the runner's fixtures."""
+    return with_fixtures(build_server(*args, **options))
 
 
 async def main() -> None:
     """Serve until standard input ends."""
     host = SandboxHost("a.test")
     open_to_everybody(host.control.create_key(ADDRESS))
-    setattr(mcp_front.http.serve, "build_server", with_fixtures(build_server))  # noqa: B010 - as above
+    setattr(mcp_front.http.serve, "build_server", built_with_fixtures)  # noqa: B010 - as above
     stop = asyncio.Event()
     async with (
         serve(host) as api_url,
@@ -70,7 +54,7 @@ async def main() -> None:
                 store,
                 http,
                 stop=stop,
-                toolbox=ConformanceToolbox(),
+                tools=tools_with_fixtures(),
                 started=lambda bound, port: print(f"http://{bound}:{port}/mcp", flush=True),
             )
         )

@@ -71,7 +71,7 @@ def stdio(host: SandboxHost, url: str) -> StdioServerParameters:
     """The product's stdio server as a client starts it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FMSG_")}
     environment |= {"FMSG_API_URL": url, "FMSG_API_KEY": host.control.create_key(ANN), "FMSG_LOG_LEVEL": "warning"}
-    return StdioServerParameters(command=sys.executable, args=["-m", "ops.cli", "stdio"], env=environment)
+    return StdioServerParameters(command=sys.executable, args=["-m", "fmsg_mcpd", "stdio"], env=environment)
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -78,7 +78,7 @@ async def piped(**environment: str) -> AsyncIterator[Pipe]:
     """A stdio server with these variables and no other FMSG ones."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("FMSG_")}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ops.cli", "stdio",
+        sys.executable, "-m", "fmsg_mcpd", "stdio",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         env={**clean, **environment}, limit=2**24,
     )  # fmt: skip
@@ -245,7 +245,7 @@ async def test_each_request_acts_as_the_address_of_its_key_and_sees_nothing_of_o
 async def test_a_hosted_server_refuses_a_key_for_all() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FMSG_")}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ops.cli", "front",
+        sys.executable, "-m", "fmsg_mcpd", "front",
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
         env={**environment, "FMSG_API_URL": "http://127.0.0.1:9", "FMSG_API_KEY": "fmsgk_abc_0123456789abcdef"},
     )  # fmt: skip

@@ -78,6 +78,8 @@ async def test_what_is_no_reference_is_rejected_by_the_name_of_its_argument(
     argument = "thread_of" if tool == "wait_for_message" else "id"
     more: dict[str, Any] = {"reply": {"body": "x"}, "react": {"emoji": "👍"}}.get(tool, {})
     for value in NO_REFERENCES:
+        if value in (None, "") and tool == "wait_for_message":
+            continue  # An optional argument that is null or empty is absent.
         got = await ann.call_with(tool, {argument: value, **more})
         assert got.is_error, value
         assert got.text.startswith(f"{argument}: "), got.text

@@ -16,6 +16,9 @@ from tests.contract.town import Resident, Town, running_town
 READING = {"get", "token"}
 """Routes that change nothing."""
 
+LIMIT_BYTES = 10 * 1024 * 1024
+"""What hosts take of a body and of an attachment."""
+
 
 @pytest.fixture
 async def town() -> AsyncIterator[Town]:
@@ -149,11 +152,11 @@ async def test_a_failed_call_leaves_no_draft(town: Town, ann: Resident, bob: Res
 
 @proves("rules.no_own_limits", "rules.no_warnings", "rules.codes")
 async def test_sizes_are_the_hosts_to_refuse_and_nobody_warns_of_them(town: Town, ann: Resident, bob: Resident) -> None:
-    for arguments in ({"body": "x" * 9_000_000}, {"body": "x", "attachments": [file("big", 9_000_000)]}):
+    for arguments in ({"body": "x" * LIMIT_BYTES}, {"body": "x", "attachments": [file("big", LIMIT_BYTES)]}):
         got = await ann.call_with("send_message", {"to": [bob.address], **arguments})
         assert not got.is_error, got.text
         assert not re.search(r"limit|large|may (?:be|not)|warn", got.text, re.IGNORECASE)
-    for arguments in ({"body": "x" * 10_000_001}, {"body": "x", "attachments": [file("big", 10_000_001)]}):
+    for arguments in ({"body": "x" * (LIMIT_BYTES + 1)}, {"body": "x", "attachments": [file("big", LIMIT_BYTES + 1)]}):
         got = await ann.call_with("send_message", {"to": [bob.address], **arguments})
         assert got.error["status"] == 413
         assert got.error["host_text"] in got.text

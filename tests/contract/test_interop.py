@@ -63,7 +63,7 @@ async def test_the_seven_steps_hold_over_stdio(scratch: Path) -> None:
     """The same agents, each with a server of its own that it started itself."""
     async with running_house(scratch) as house:
         here, there = house.sides
-        arguments = ("-m", "ops.cli", "stdio")
+        arguments = ("-m", "fmsg_mcpd", "stdio")
         async with (
             over_stdio(sys.executable, *arguments, env=stdio_env(here)) as alice,
             over_stdio(sys.executable, *arguments, env=stdio_env(there)) as bob,

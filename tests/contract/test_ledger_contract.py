@@ -301,7 +301,8 @@ async def test_what_was_handed_out_is_found_held_or_trimmed(backend: Backend) ->
     assert (await backend.ledger.find(ALICE, [])).entries == {}
     await backend.ledger.append(ALICE, [seen(100 + k) for k in range(MAX_ENTRIES)], "push")
     found = await backend.ledger.find(ALICE, [3, 2, 1])
-    assert (found.entries, found.handed_out) == ({}, {2})
+    assert not found.entries
+    assert found.handed_out == {2}
 
 
 async def test_entries_say_what_was_returned_above_a_position(backend: Backend) -> None:
@@ -500,3 +501,15 @@ class TestRestoring:
         state = await backend.ledger.restore(ALICE, image)
         assert [arrival.id for arrival in await everything(backend)] == [4, 5]
         assert START < state.low < image.entries[0].at
+
+
+async def test_a_push_is_news_by_itself_but_is_not_appended_to_a_ledger_that_lost_its_end(backend: Backend) -> None:
+    """What was found by comparing is appended only if it still is news."""
+    state = await backend.ledger.begin(ALICE, (), Baseline(newest_id=50, time_s=NOON_S + 100.0))
+    assert (await backend.ledger.append(ALICE, [seen(4)], "reconcile", since=state.head)).new == ()
+    pushed = await backend.ledger.append(ALICE, [seen(4)], "push", since=state.head)
+    assert [one.id for one in pushed.new] == [4]
+    lost = Head(state.epoch, StreamId(pushed.state.last.ms + 60_000, 0))
+    with pytest.raises(StaleEpoch):
+        await backend.ledger.append(ALICE, [seen(5)], "push", since=lost)
+    assert [one.id for one in await everything(backend)] == [4]

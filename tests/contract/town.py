@@ -19,9 +19,12 @@ from fmsg.http import HostHttp
 from ledger.store import MemoryStore
 from mcp_front.http.serve import serve_http
 from mcp_front.settings import FrontSettings, HttpSettings
+from mcp_front.tools.registry import tools_for
 from sandbox.control import Control
 from sandbox.host import SandboxHost, serve
 from tests.mcp_front.agents import Answer, check_result
+
+TOOLS = tools_for(FrontSettings())
 
 START_S = 10.0
 """Longest a front takes to listen."""
@@ -67,7 +70,7 @@ class Resident:
     async def call_with(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
         """Call a tool with these arguments as they are."""
         result = await self.client.call_tool(tool, dict(arguments))
-        check_result(tool, "http", result)
+        check_result(TOOLS[tool], result)
         return Answer(result)
 
     async def send(self, *to: str | Resident, body: str = "hello", topic: str = "A topic", **more: Any) -> str:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
+import pytest
+
+from daemon.feed import diagnosis
 from daemon.feed.machine import State
 from ledger.operators import Order
+from ledger.port import Activation
+from ledger.values import CallerKey
 from tests.daemon.world import World, metric
 
 
@@ -19,7 +26,7 @@ async def test_it_runs_those_who_asked_before_it_came_and_those_who_ask_later(wo
 
 async def test_a_request_whose_hint_was_lost_is_found_by_the_scan(world: World) -> None:
     await world.daemon()
-    heard = world.store.activations.__dict__["_ears"]
+    heard = world.store.activations.__dict__["_listeners"]
     ears = dict(heard)
     heard.clear()
     alice = await world.agent("alice")
@@ -105,23 +112,30 @@ async def test_stopped_among_others_it_does_not_wait_for_callers_nobody_can_take
     assert alice.sockets == 0
 
 
-async def test_a_daemon_that_joins_is_unsettled_until_it_has_its_callers(world: World) -> None:
-    """Whoever restarts the next one before would have the callers of both move at the same time."""
+async def test_a_daemon_is_unsettled_until_its_callers_have_sockets(world: World) -> None:
+    """A rolling restart that went on before would have callers of two daemons without one at the same time."""
     agents = [await world.agent(f"agent{number}") for number in range(12)]
-    one = await world.daemon("one")
-    await world.bell.until(lambda: one.daemon.unsettled() is None)
-    two = await world.daemon("two", pull_settle_s=0.2)
+    one = await world.daemon("one", connects_per_s=20.0)
     said: list[str | None] = []
 
     def settled() -> bool:
-        said.append(two.daemon.unsettled())
+        said.append(one.daemon.unsettled())
         return said[-1] is None
 
     await world.bell.until(settled)
-    assert any("on their way" in reason for reason in said if reason)
-    live = [report for agent in agents if (report := await agent.report()) and report.daemon == two.daemon.id]
-    assert len(live) >= 5
-    assert all(report.live for report in live)
+    assert any("no socket yet" in reason for reason in said if reason)
+    assert [agent.sockets for agent in agents] == [1] * 12
+
+
+async def test_a_daemon_that_joins_does_not_wait_for_callers_that_have_a_socket_elsewhere(world: World) -> None:
+    agents = [await world.agent(f"agent{number}") for number in range(12)]
+    one = await world.daemon("one")
+    for agent in agents:
+        await agent.until("live")
+    two = await world.daemon("two", pull_settle_s=600.0)
+    await world.until_members(2)
+    assert (one.daemon.unsettled(), two.daemon.unsettled()) == (None, None)
+    assert [agent.sockets for agent in agents] == [1] * 12
 
 
 async def test_connects_are_spread_over_time(world: World) -> None:
@@ -160,4 +174,75 @@ async def test_an_operator_sends_a_feed_to_rest_until_the_caller_asks_again(worl
     await world.until_called("take", 2)
     assert alice.sockets == 0
     await alice.ask()
+    await alice.until("live")
+
+
+async def test_a_host_that_is_lost_and_comes_back_is_told_once_each(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once per feed and attempt; and when it is back no feed waits until its own delay is over."""
+    monkeypatch.setattr(diagnosis, "LOST_AFTER_S", 0.2)
+    agents = [await world.agent(f"agent{number}") for number in range(8)]
+    running = await world.daemon(backoff_cap_s=3600.0, backoff_base_s=0.05, poll_s=0.05)
+    for agent in agents:
+        await agent.until("live")
+    await world.host.control.refuse_connections()
+    await world.bell.until(lambda: metric("fmsg_mcpd_host_up") == 0)
+
+    async def told_the_fleet() -> bool:
+        (member,) = await world.store.fleet.members()
+        return member.host_lost_at_s is not None and "host" in (member.host_error or "")
+
+    await world.bell.until(told_the_fleet)
+    await world.host.control.accept_connections()
+    for agent in agents:
+        await agent.until("live")
+    assert metric("fmsg_mcpd_host_up") == 1
+    assert running.daemon.feeds() == {State.LIVE: 8}
+    actions = [record.__dict__.get("action") for record in caplog.records if record.levelno >= logging.WARNING]
+    assert actions == ["host_lost", "host_back"]
+
+
+async def test_a_host_that_answers_one_caller_with_garbage_is_not_lost(world: World) -> None:
+    alice, bob = await world.agent("alice"), await world.agent("bob")
+    await world.daemon()
+    for agent in (alice, bob):
+        await agent.until("live")
+    world.host.control.fail_next("list", status=500)
+    await world.until_reconciled(4)
+    assert metric("fmsg_mcpd_host_up") == 1
+    assert alice.sockets == bob.sockets == 1
+
+
+async def test_when_the_store_is_back_every_feed_goes_on_at_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A feed that could not compare meanwhile does not stay stalled until its own delay is over, nor fills the log."""
+    agents = [await world.agent(f"agent{number}") for number in range(4)]
+    await world.daemon(backoff_cap_s=3600.0, backoff_base_s=3600.0)
+    for agent in agents:
+        await agent.until("live")
+    with world.store_away(whole=True):
+        ids = {agent.address: world.deliver(agent) for agent in agents}
+        await world.bell.until(lambda: world.failures >= 30)
+    for agent in agents:
+        await agent.until_ids(ids[agent.address])
+        await agent.until("live")
+    assert [record for record in caplog.records if record.levelno >= logging.INFO and "store" in record.message] == []
+
+
+async def test_an_activation_that_cannot_be_read_is_no_trouble_of_others(world: World) -> None:
+    alice, bob = await world.agent("alice"), await world.agent("bob")
+    get = world.store.activations.get
+
+    async def broken(caller: CallerKey) -> Activation | None:
+        if caller == alice.key:
+            raise ValueError("not a number")
+        return await get(caller)
+
+    vars(world.store.activations)["get"] = broken
+    await world.daemon()
+    await bob.until("live")
+    assert alice.sockets == 0
+    vars(world.store.activations)["get"] = get
     await alice.until("live")

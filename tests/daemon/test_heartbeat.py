@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from daemon.heartbeat import Heart
+from daemon.heartbeat import Heartbeat
 from ledger.memory import MemoryFleet
 from ledger.port import Member
 from tests.daemon.world import quick
@@ -33,9 +33,9 @@ def fleet(time: Time) -> MemoryFleet:
     return MemoryFleet(heartbeat_ttl_s=10.0, clock=time)
 
 
-def heart_of(fleet: MemoryFleet, time: Time, name: str = "one") -> Heart:
+def heart_of(fleet: MemoryFleet, time: Time, name: str = "one") -> Heartbeat:
     """A daemon's heart that has not beaten."""
-    return Heart(
+    return Heartbeat(
         fleet, id_=name, name=name, settings=quick(heartbeat_ttl_s=10.0, heartbeat_s=1.0), clock=time, now=time
     )
 

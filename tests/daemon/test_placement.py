@@ -54,7 +54,7 @@ async def test_of_many_leases_some_are_looked_at_in_each_round(world: World, mon
     await world.store.fleet.take(keys, "thief", over=dict.fromkeys(keys, running.daemon.id))
     found: list[int] = []
     for _ in range(3):
-        await running.daemon._placing.audit_some()
+        await running.daemon._placement.audit_some()
         now = await world.store.fleet.holders(keys)
         found.append(sum(lease.daemon == running.daemon.id for lease in now.values()))
     assert found == [2, 4, 5]
@@ -65,7 +65,7 @@ async def test_a_caller_that_is_taken_twice_at_the_same_moment_has_one_feed(worl
     """By a plan and by a move, when a daemon dies: the second must not put a feed in the place of the first."""
     running = await world.daemon("one")
     alice = await world.agent("alice", ask=False)
-    take = running.daemon._placing._take
+    take = running.daemon._placement._take
     await alice.ask()
     await asyncio.gather(take([alice.key]), take([alice.key]))
     await alice.until("live")

@@ -21,7 +21,7 @@ from fmsg.tokens import AccessToken, KeyTokens
 from fmsg.webapi import WebApi
 from ledger.memory import MemoryOrders
 from ledger.port import FeedReport, LedgerUnavailable, Store
-from ledger.values import Arrival, CallerKey, LedgerLimits, caller_key
+from ledger.values import START, Arrival, CallerKey, LedgerLimits, caller_key
 from sandbox.host import SandboxHost, serve
 
 WITHIN_S = 10.0
@@ -184,7 +184,7 @@ class Agent:
         """Everything in its ledger."""
         if await self.world.store.ledger.state(self.key) is None:
             return []
-        return list((await self.world.store.ledger.read(self.key, 0, 10_000)).entries)
+        return list((await self.world.store.ledger.read(self.key, START, 10_000)).entries)
 
     async def until_ids(self, *ids: int) -> list[Arrival]:
         """Wait until its ledger holds exactly these ids, in any order; the entries."""
@@ -225,15 +225,16 @@ class Cable:
     def __init__(self, store: Store) -> None:
         self.plugged = asyncio.Event()
         self.plugged.set()
-        for part in ("ledger", "doorbell", "activations", "fleet", "documents", "chores"):
+        for part in ("ledger", "notifications", "availability", "activations", "fleet", "documents", "deferred"):
             setattr(self, part, _Part(getattr(store, part), self.plugged))
 
     ledger: Any
-    doorbell: Any
+    notifications: Any
+    availability: Any
     activations: Any
     fleet: Any
     documents: Any
-    chores: Any
+    deferred: Any
 
     async def ping(self) -> None:
         """Wait for the plug."""
@@ -281,7 +282,7 @@ class World:
         self._agents: dict[str, Agent] = {}
         self._watch_sockets()
         self.failures = 0
-        """Calls to ledgers that failed in `store_away`."""
+        """Calls to the store that failed in `store_away`."""
         self._stack = stack
 
     async def agent(self, name: str, *, ask: bool = True) -> Agent:
@@ -326,22 +327,28 @@ class World:
             setattr(listener, name, noting(getattr(listener, name)))
 
     @contextmanager
-    def store_away(self) -> Iterator[None]:
-        """The ledgers cannot be reached meanwhile."""
-        names = ("state", "append", "compare", "locate", "read", "begin")
-        there = {name: getattr(self.store.ledger, name) for name in names}
+    def store_away(self, *, whole: bool = False) -> Iterator[None]:
+        """The ledgers cannot be reached meanwhile, nor anything else in the ``whole`` store."""
+        parts: dict[Any, tuple[str, ...]] = {
+            self.store.ledger: ("state", "append", "compare", "find", "read", "heads", "begin", "restore", "set_roots"),
+        }
+        if whole:
+            parts[self.store.activations] = ("active", "get", "report", "retire")
+            parts[self.store.fleet] = ("beat", "members", "take", "release")
+        there = [(part, name, getattr(part, name)) for part, names in parts.items() for name in names]
 
         async def away(*_: Any, **__: Any) -> None:
             self.failures += 1
+            self.bell.ring()
             raise LedgerUnavailable("not now")
 
-        for name in names:
-            setattr(self.store.ledger, name, away)
+        for part, name, _ in there:
+            setattr(part, name, away)
         try:
             yield
         finally:
-            for name, method in there.items():
-                setattr(self.store.ledger, name, method)
+            for part, name, method in there:
+                setattr(part, name, method)
 
     def empty(self) -> None:
         """Make a store in memory forget activations, reports, members and leases."""

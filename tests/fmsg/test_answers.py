@@ -88,16 +88,13 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield opened
 
 
-async def test_an_answer_is_read_whole_up_to_a_limit(
-    host: FakeHost, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(answers, "MAX_JSON_BYTES", 10)
+async def test_an_answer_is_read_whole_up_to_a_limit(host: FakeHost, session: aiohttp.ClientSession) -> None:
     host.answer("GET", "/exact", b"0123456789", headers={"Date": "Thu, 01 Jan 1970 00:01:40 GMT"})
     host.answer("GET", "/more", b"0123456789a")
-    answer = await read_answer(await session.get(f"{host.url}/exact"))
+    answer = await read_answer(await session.get(f"{host.url}/exact"), max_bytes=10)
     assert (answer.status, answer.data, answer.host_time_s) == (200, b"0123456789", 100.0)
     with pytest.raises(HostMisbehaved, match="longer than 10 bytes"):
-        await read_answer(await session.get(f"{host.url}/more"))
+        await read_answer(await session.get(f"{host.url}/more"), max_bytes=10)
 
 
 @pytest.mark.parametrize("status", [200, 201, 204, 299])

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from fmsg.credentials import PREFIXED
+from fmsg.credentials import KINDS
 from fmsg.redact import redact
 
 ALNUM = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7" * 6
@@ -80,8 +80,14 @@ def test_inside_a_longer_word_or_cut_short_it_is_none(secret: str, label: str) -
 
 
 def test_every_kind_has_a_sample() -> None:
-    sampled = {label for _, label in SAMPLES.values()} | {"Azure key"}
-    assert {kind.label for kind in PREFIXED} == sampled
+    sampled = {label for _, label in SAMPLES.values()} | {
+        "Azure key",
+        "fmsg key",
+        "JWT",
+        "private key",
+        "Telegram token",
+    }
+    assert {kind.label for kind in KINDS} == sampled
 
 
 @pytest.mark.parametrize(
@@ -100,7 +106,7 @@ def test_of_an_azure_connection_string_only_the_key_goes() -> None:
 
 
 def test_no_kind_is_slow_on_text_full_of_its_beginnings() -> None:
-    for kind in PREFIXED:
+    for kind in KINDS:
         for text in (kind.marker * 3_000, f" {kind.marker}aA1" * 3_000, f" {kind.marker}" + "a-A1" * 10_000 + "!"):
             started = time.process_time()
             redact(text)

@@ -201,15 +201,6 @@ async def test_what_is_not_http_is_misbehaviour(answer: bytes) -> None:
             await call(http)
 
 
-async def test_a_flood_is_dropped(host: FakeHost, http: HostHttp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "MAX_JSON_BYTES", 1000)
-    host.answer("GET", "/fmsg/1", b"x" * 1001)
-    with pytest.raises(HostMisbehaved, match="longer than 1000 bytes"):
-        await call(http)
-    host.answer("GET", "/fmsg/1", b"x" * 1000)
-    assert len((await call(http)).data) == 1000
-
-
 async def test_more_requests_than_places_wait_and_then_give_up(host: FakeHost) -> None:
     entered = asyncio.Event()
     host.on("GET", "/fmsg/1", never(entered))

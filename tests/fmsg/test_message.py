@@ -62,6 +62,10 @@ def test_short_text_is_the_body_when_it_is_as_long(short_text: str | None, size:
     assert Message(short_text=short_text, size=size).whole_text() == whole
 
 
+def test_the_size_of_a_compressed_message_says_nothing_of_its_short_text() -> None:
+    assert Message(short_text="a" * 768, size=60, deflate=True).whole_text() is None
+
+
 def test_an_empty_reaction_is_a_reaction_too() -> None:
     assert Message(reaction="").is_reaction
     assert not Message().is_reaction

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import html
@@ -10,14 +11,17 @@ import random
 import time
 import urllib.parse
 import uuid
+from collections.abc import Generator
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmsg.credentials import PREFIXED
-from fmsg.redact import _MARKERS, quoted, redact, scrub, suspicious
+import fmsg.redact
+from fmsg.credentials import MARKERS, MAX_DECISION_CHARS
+from fmsg.pieces import at_once, in_pieces
+from fmsg.redact import PIECE_CHARS, _find, _redacting, quoted, redact, redact_long, scrub, scrub_beginning, suspicious
 from tests.fmsg.fakehost import KEY, jwt
 
 FMSG = "[redacted fmsg key]"
@@ -251,18 +255,94 @@ def test_a_quoted_value_is_cut_after_it_was_scrubbed() -> None:
     assert len(quoted("y" * 1000, 40)) == 42
 
 
-@pytest.mark.parametrize("marker", ["fmsgk_", "eyJ", "-----BEGIN ", ":AA", *(kind.marker for kind in PREFIXED)])
-def test_whatever_may_hold_a_credential_is_looked_at_closely(marker: str) -> None:
-    assert suspicious(f"x {marker} y")
-    assert suspicious(msgspec.json.encode({"a": ['"', f"x {marker} y"]}).decode())
-    assert not suspicious("nothing of the kind: an id 2502, an address @ann@a.test, a time 2026-11-30T16:37:44Z")
-
-
 @pytest.mark.parametrize("around", ["plain words ", "_-" * 20, ""], ids=["sparse", "dense", "alone"])
-@pytest.mark.parametrize("marker", _MARKERS)
-def test_every_marker_makes_a_text_suspicious(marker: str, around: str) -> None:
+@pytest.mark.parametrize("marker", MARKERS)
+def test_every_marker_makes_a_text_suspicious_also_within_json(marker: str, around: str) -> None:
     assert suspicious(around + marker + around)
+    assert suspicious(msgspec.json.encode({"a": ['"', f"{around}{marker}{around}"]}).decode())
 
 
-def test_words_with_hinges_are_not_suspicious() -> None:
-    assert not suspicious("a no_reply of 2026-11-30, well-known and not_a_secret")
+def test_ordinary_words_are_not_suspicious() -> None:
+    assert not suspicious("a no_reply of 2026-11-30, well-known and not_a_secret, an id 2502, an address @ann@a.test")
+
+
+SPOKEN = st.sampled_from(
+    [
+        *("fmsgk_", "fmsgk", "eyJ", "eyJhbGciOi", ".", " ", "\n", "x", "é", "\u200b", "sk-", "ghp_", "SK", "%41"),
+        *("-----BEGIN PRIVATE KEY-----", "MIIEvQIBADANBgkqh", "-----END PRIVATE KEY-----", "a1" * 20, "\\u0041"),
+        *("123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw1", "aws_secret_access_key = ", "AIza" + "b" * 33, jwt(), KEY),
+    ]
+)
+
+
+@given(parts=st.lists(SPOKEN, max_size=30), piece_chars=st.integers(min_value=40, max_value=200))
+def test_a_text_in_pieces_gives_what_the_whole_text_gives(parts: list[str], piece_chars: int) -> None:
+    text = "".join(parts)
+    assert at_once(_redacting(text, piece_chars)) == redact(text)
+
+
+@pytest.mark.parametrize("kind", [0, 1, -1, 40, 200])
+def test_a_key_across_a_border_goes_whole(kind: int) -> None:
+    text = "w " * (PIECE_CHARS // 2)
+    text = f"{text[: PIECE_CHARS - kind]} {KEY} {text}"
+    assert redact(text) == (text.replace(KEY, FMSG), 1)
+
+
+@pytest.mark.parametrize("unit", ["a", "%41", "&#43;", "\\u002b"])
+def test_a_key_longer_than_several_pieces_goes_whole(unit: str) -> None:
+    assert redact(f"x fmsgk_{unit * PIECE_CHARS}!") == (f"x {FMSG}!", 1)
+
+
+@pytest.mark.parametrize("text", ["eyJ.", "SK", "fmsgk_a ", "sk-", "ghp_", ":AA", "-----BEGIN PRIVATE KEY-----", "eyJ",
+    "eyJ" + "a" * 50_000, "123456789", "\u200b", "fmsgk_a\u200b ", "plain words ", "-"])  # fmt: skip
+def test_no_step_reads_more_than_a_piece_and_what_a_decision_needs(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The means that bounds how long the event loop is held: what one call into C may read, whatever the text."""
+    read: list[int] = []
+
+    def find(text: str, position: int, end: int) -> object:
+        read.append(end - position)
+        return _find(text, position, end)
+
+    monkeypatch.setattr(fmsg.redact, "_find", find)
+    whole = (text * (4 * PIECE_CHARS // len(text) + 1))[: 4 * PIECE_CHARS]
+    steps = _redacting(whole)
+    assert sum(1 for _ in steps) >= 4
+    assert max(read) <= PIECE_CHARS + MAX_DECISION_CHARS
+
+
+async def test_a_long_text_lets_others_work_in_between() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    text = f"words {KEY} " * 20_000
+    async with asyncio.TaskGroup() as group:
+        counting = group.create_task(others())
+        assert await redact_long(text) == redact(text)
+        assert await redact_long("short") == ("short", 0)
+        counting.cancel()
+    assert turns >= len(text) // PIECE_CHARS
+
+
+async def test_of_several_long_texts_one_step_is_done_per_turn_of_the_loop() -> None:
+    order: list[str] = []
+
+    def work(name: str) -> Generator[None, None, str]:
+        for _ in range(3):
+            order.append(name)
+            yield
+        return name
+
+    assert list(await asyncio.gather(in_pieces(work("a")), in_pieces(work("b")))) == ["a", "b"]
+    assert order == ["a", "b"] * 3
+
+
+def test_the_beginning_of_a_text_is_scrubbed_without_reading_the_rest() -> None:
+    assert scrub_beginning("x" * 70 + KEY + "y" * 10_000_000, 100) == "x" * 70 + FMSG
+    assert scrub_beginning("x" * 99 + " " + KEY + "y", 100) == "x" * 99 + " "
+    assert scrub_beginning(KEY, 10) == FMSG
+    assert quoted(KEY + " " * 10_000_000) == repr(FMSG + " " * (80 - len(KEY)) + "...")

@@ -1,19 +1,19 @@
 from __future__ import annotations
 
-from ledger.memory import MemoryProcesses, in_order
-from ledger.operators import Process
+from ledger.memory import MemoryProcesses
+from ledger.operators import Process, in_order
 
 
 def process(id_: str, role: str) -> Process:
     return Process(id=id_, role=role, name="box", version="1", since_s=1.0)
 
 
-async def test_a_process_lasts_as_long_as_its_last_word() -> None:
+async def test_a_process_is_remembered_with_the_time_of_its_last_word() -> None:
     now_s = 0.0
     processes = MemoryProcesses(ttl_s=20.0, clock=lambda: now_s)
     await processes.announce(process("1", "front"))
     now_s = 19.0
-    assert len(await processes.present()) == 1
+    assert [one.heard_at_s for one in await processes.present()] == [0.0]
     now_s = 20.0
     assert list(await processes.present()) == []
 

@@ -25,7 +25,8 @@ from mcp_front.framing import STATEMENT
 from mcp_front.schemas import Schema
 from mcp_front.settings import FrontSettings
 from mcp_front.tools.context import Progress, ToolContext
-from mcp_front.tools.registry import TOOLS, call_tool, tool_definitions
+from mcp_front.tools.registry import call_tool, tools_for
+from mcp_front.tools.tool import Tool
 from mcp_front.waiting.request import WaitSettings
 from mcp_front.waiting.wait import Waiting
 from sandbox.control import Control
@@ -98,8 +99,9 @@ class Agent:
 
     async def call_with(self, name: str, arguments: dict[str, Any] | None) -> Answer:
         """Call a tool with these arguments as they are."""
-        result = await call_tool(self.context, name, arguments)
-        check_result(name, self.context.caller.transport, result)
+        tool = tools_for(self.context.settings)[name]
+        result = await call_tool(self.context, tool, arguments)
+        check_result(tool, result)
         return Answer(result)
 
     async def send(self, to: str | Agent, body: str = "hello", *, topic: str = "A topic", **more: Any) -> str:
@@ -115,16 +117,14 @@ class Agent:
         return found
 
 
-def check_result(name: str, transport: Transport, result: mcp_types.CallToolResult) -> None:
+def check_result(tool: Tool, result: mcp_types.CallToolResult) -> None:
     """What holds for every result of every tool, whatever a test is about."""
-    told = {tool.name: tool.output_schema for tool in tool_definitions(transport)}
-    strict = TOOLS[name].definition_for(transport).output_schema
-    assert strict is not None
+    strict = tool.gives
     first = result.content[0]
     assert isinstance(first, mcp_types.TextContent)
     assert first.text
     fields = result.structured_content
-    jsonschema.validate(fields, told[name] or {})
+    jsonschema.validate(fields, tool.definition.output_schema or {})
     jsonschema.validate(fields, sealed(strict) if not result.is_error else strict)
     whole = result.model_dump_json(by_alias=True, exclude_none=True)
     assert not CREDENTIAL.search(whole), "a credential is in the result"

@@ -1,22 +1,22 @@
-"""A toolbox without fmsg, and a front around it on a real port, for the tests of the serving half."""
+"""Tools without fmsg, and a front around it on a real port, for the tests of the serving half."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import aiohttp
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
 
+from fmsg.errors import BadInput
 from fmsg.http import HostHttp
 from ledger.store import MemoryStore
 from mcp_front.http.serve import serve_http
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings
-from mcp_front.toolbox import Profile
+from mcp_front.tools.arguments import Arguments
 from mcp_front.tools.context import ToolContext
+from mcp_front.tools.tool import Tool, ToolResult, define
 from mcp_front.waiting.request import WaitSettings
 from sandbox.host import SandboxHost, serve
 
@@ -27,10 +27,22 @@ ANSWER_S = 10.0
 """Longest wait for anything a test expects."""
 
 
-class FakeToolbox:
-    """``who`` answers at once, ``hold`` once it is released or drained; ``fail`` raises; ``much`` is a lot."""
+class Anything(Arguments, frozen=True, kw_only=True):
+    """What the fake tools take."""
 
-    def __init__(self) -> None:
+    data: str = ""
+    secret: str = ""
+    to: str = ""
+
+
+class FakeToolbox:
+    """``who`` answers at once, ``hold`` once it is released or drained; ``fail`` raises; ``much`` is a lot.
+
+    ``upstream`` raises ``error`` where it is set, else it asks the host. ``bad`` fails.
+    """
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
         self.release = asyncio.Event()
         self.holding = 0
         """Calls of ``hold`` running now."""
@@ -38,43 +50,31 @@ class FakeToolbox:
         """Calls of ``hold`` that were cancelled."""
         self.changed = asyncio.Event()
         """Set whenever one of the two changes."""
+        runs = (self._who, self._hold, self._fail, self._upstream, self._size, self._much, self._bad)
+        self.tools = {run.__name__[1:]: fake_tool(run) for run in runs}
 
-    def instructions(self, address: str | None) -> str | None:
-        return f"You are {address}."
+    async def _who(self, context: ToolContext, arguments: Anything) -> ToolResult:
+        return text_result(context.caller.address)
 
-    def tools(self, profile: Profile) -> Sequence[types.Tool]:
-        names = ("who", "hold", "fail", "upstream", "size", "much")
-        return [types.Tool(name=name, description=f"{name} over {profile}", input_schema=OBJECT) for name in names]
+    async def _upstream(self, context: ToolContext, arguments: Anything) -> ToolResult:
+        if self.error is not None:
+            raise self.error
+        page = await context.caller.api.list_received(limit=1)
+        return text_result(str(len(page.messages)))
 
-    def resources(self) -> Sequence[types.Resource]:
-        return [types.Resource(uri="fmsg://inbox", name="inbox")]
+    async def _size(self, context: ToolContext, arguments: Anything) -> ToolResult:
+        return text_result(str(len(arguments.data)))
 
-    def templates(self) -> Sequence[types.ResourceTemplate]:
-        return [types.ResourceTemplate(uri_template="fmsg://message/{id}", name="message")]
+    async def _much(self, context: ToolContext, arguments: Anything) -> ToolResult:
+        return text_result("x" * MUCH)
 
-    def prompts(self) -> Sequence[types.Prompt]:
-        return [types.Prompt(name="chat", arguments=[types.PromptArgument(name="thread", required=True)])]
+    async def _fail(self, context: ToolContext, arguments: Anything) -> ToolResult:
+        raise RuntimeError("fmsgk_secret_in_an_error")
 
-    def holds(self, tool: str) -> bool:
-        return tool == "hold"
+    async def _bad(self, context: ToolContext, arguments: Anything) -> ToolResult:
+        raise BadInput("data: is bad.")
 
-    async def call_tool(
-        self, context: ToolContext, name: str, arguments: Mapping[str, Any] | None
-    ) -> types.CallToolResult:
-        if name == "who":
-            return text_result(context.caller.address)
-        if name == "upstream":
-            page = await context.caller.api.list_received(limit=1)
-            return text_result(str(len(page.messages)))
-        if name == "size":
-            return text_result(str(len((arguments or {}).get("data", ""))))
-        if name == "much":
-            return text_result("x" * MUCH)
-        if name == "fail":
-            raise RuntimeError("fmsgk_secret_in_an_error")
-        return await self._hold(context)
-
-    async def _hold(self, context: ToolContext) -> types.CallToolResult:
+    async def _hold(self, context: ToolContext, arguments: Anything) -> ToolResult:
         self.holding += 1
         self.changed.set()
         if context.progress is not None:
@@ -101,28 +101,16 @@ class FakeToolbox:
                 self.changed.clear()
                 await self.changed.wait()
 
-    async def read_resource(self, context: ToolContext, uri: str) -> types.ReadResourceResult:
-        if uri != "fmsg://inbox":
-            raise MCPError(types.INVALID_PARAMS, "Unknown resource")
-        return types.ReadResourceResult(
-            contents=[types.TextResourceContents(uri=uri, mime_type="text/markdown", text=context.caller.address)]
-        )
 
-    async def get_prompt(
-        self, context: ToolContext, name: str, arguments: Mapping[str, str] | None
-    ) -> types.GetPromptResult:
-        if name != "chat":
-            raise RuntimeError("secret detail")
-        content = types.TextContent(text=f"{context.caller.address} {(arguments or {}).get('thread')}")
-        return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=content)])
-
-    async def complete(self, context: ToolContext, params: types.CompleteRequestParams) -> types.CompleteResult:
-        return types.CompleteResult(completion=types.Completion(values=[context.caller.address]))
+def fake_tool(run: Callable[[ToolContext, Anything], Awaitable[ToolResult]]) -> Tool:
+    """A tool that is named as its function is, without the underscore."""
+    name = run.__name__[1:]
+    return define(run, name, name, name, takes=Anything, gives=OBJECT, reads=True, holds=name == "hold")
 
 
-def text_result(text: str) -> types.CallToolResult:
+def text_result(text: str) -> ToolResult:
     """A result that is one text."""
-    return types.CallToolResult(content=[types.TextContent(text=text)], structured_content={"text": text})
+    return ToolResult(structured={"text": text}, text=text)
 
 
 class Front:
@@ -201,7 +189,7 @@ async def front(
                 http,
                 stop=running.stop,
                 started=started,
-                toolbox=toolbox,
+                tools=toolbox.tools,
                 waiting=cast("Any", _NoWaiting()),
                 store_ready=store_ready,
             )

@@ -325,7 +325,7 @@ async def test_a_busy_caller_leaves_the_others_their_share(bench: Bench) -> None
     assert not any(request.done() for request in busy)
     bench.host.control.release()
     await asyncio.gather(*busy, return_exceptions=True)
-    assert len(callers.turns) == 0
+    assert len(callers.host_requests) == 0
 
 
 async def _hanging(bench: Bench, count: int) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mcp_front.gather import beside, together
+from mcp_front.gather import gather_bounded, gather_with
 
 
 async def test_answers_come_in_order_and_only_some_run_at_once() -> None:
@@ -20,7 +20,7 @@ async def test_answers_come_in_order_and_only_some_run_at_once() -> None:
         running -= 1
         return number * 2
 
-    assert await together(ask, range(20), at_once=3) == [number * 2 for number in range(20)]
+    assert await gather_bounded(ask, range(20), at_once=3) == [number * 2 for number in range(20)]
     assert most == 3
 
 
@@ -37,7 +37,7 @@ async def test_the_first_failure_is_raised_bare_and_ends_the_rest() -> None:
         return number
 
     with pytest.raises(LookupError, match="one"):
-        await together(ask, [0, 1, 2], at_once=3)
+        await gather_bounded(ask, [0, 1, 2], at_once=3)
     assert sorted(ended) == [0, 2]
 
 
@@ -45,7 +45,7 @@ async def test_nothing_to_ask() -> None:
     async def ask(number: int) -> int:
         raise AssertionError(number)
 
-    assert await together(ask, []) == []
+    assert await gather_bounded(ask, []) == []
 
 
 async def test_two_things_side_by_side_take_no_longer_than_the_longer() -> None:
@@ -56,7 +56,7 @@ async def test_two_things_side_by_side_take_no_longer_than_the_longer() -> None:
         met.set()
         return 7
 
-    assert await beside(met.wait(), other()) == 7
+    assert await gather_with(met.wait(), other()) == 7
 
 
 async def endless(ended: asyncio.Event) -> int:
@@ -76,13 +76,13 @@ async def test_where_the_work_fails_what_went_on_beside_it_is_ended() -> None:
         raise LookupError("gone")
 
     with pytest.raises(LookupError, match="gone"):
-        await beside(work(), endless(ended))
+        await gather_with(work(), endless(ended))
     assert ended.is_set()
 
 
 async def test_where_the_whole_is_cancelled_both_are() -> None:
     ended = asyncio.Event()
-    whole = asyncio.create_task(beside(asyncio.Event().wait(), endless(ended)))
+    whole = asyncio.create_task(gather_with(asyncio.Event().wait(), endless(ended)))
     await asyncio.sleep(0.01)
     whole.cancel()
     await asyncio.wait([whole])

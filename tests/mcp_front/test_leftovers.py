@@ -17,7 +17,7 @@ from ledger.values import CallerKey
 from mcp_front.callers import Callers, KeyCaller
 from mcp_front.http.connection import Connection
 from mcp_front.settings import Budgets, FrontSettings
-from mcp_front.timer_wheel import Wheel
+from mcp_front.timer_wheel import TimerWheel
 
 
 def count(kind: type) -> int:
@@ -51,8 +51,8 @@ async def test_a_lost_connection_lets_go_of_what_refers_to_it() -> None:
     config = uvicorn.Config(served, lifespan="off", log_config=None)
     config.load()
     loop = asyncio.get_running_loop()
-    wheel = Wheel(now=loop.time, call_at=loop.call_at)
-    connection = Connection(config, ServerState(), {}, budgets=Budgets(), wheel=wheel)
+    timer_wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
+    connection = Connection(config, ServerState(), {}, budgets=Budgets(), timer_wheel=timer_wheel)
     line: Any = Line()
     connection.connection_made(line)
     connection.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")

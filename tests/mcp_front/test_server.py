@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Any, cast
 
 import mcp_types as types
@@ -15,13 +14,22 @@ from mcp.shared.exceptions import MCPError
 
 from fmsg.errors import Forbidden, HostUnreachable, NotFound
 from ledger.values import CallerKey
-from mcp_front.holding import Holding
+from mcp_front.limits import HeldCalls
 from mcp_front.server import Ctx, NotConfigured, build_server
 from mcp_front.settings import Budgets
 from mcp_front.tools.context import Progress, ToolContext
-from tests.mcp_front.fakes import FakeToolbox, text_result
+from tests.mcp_front.fakes import FakeToolbox
 
 MODES = ("legacy", "2026-07-28")
+
+
+class NoHost:
+    """A Web API that only fails."""
+
+    error: Exception = HostUnreachable("https://x: no answer")
+
+    async def list_received(self, *, limit: int, offset: int) -> None:
+        raise self.error
 
 
 class Nobody:
@@ -30,6 +38,9 @@ class Nobody:
     key = CallerKey("0123456789abcdef")
     address = "@ann@a.test"
 
+    def __init__(self) -> None:
+        self.api = NoHost()
+
 
 class Requests:
     """See `mcp_front.server.Requests`; ``error`` is raised where it is set."""
@@ -37,6 +48,7 @@ class Requests:
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
         self.progress: Progress | None = None
+        self.caller = Nobody()
 
     async def context(self, ctx: Ctx, progress: Progress | None) -> ToolContext:
         self.progress = progress
@@ -44,7 +56,7 @@ class Requests:
             raise self.error
         unused: Any = None
         return ToolContext(
-            caller=cast("Any", Nobody()),
+            caller=cast("Any", self.caller),
             settings=unused,
             store=unused,
             waiting=unused,
@@ -56,45 +68,20 @@ class Requests:
     def address(self, ctx: Ctx) -> str | None:
         return None if self.error else Nobody.address
 
+    def may_write(self, ctx: Ctx) -> bool:
+        return True
+
     def name(self, ctx: Ctx) -> str:
         return "r-1"
-
-
-class Counting(FakeToolbox):
-    """Counts how often its definitions are asked for; ``upstream`` raises ``error``."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        super().__init__()
-        self.asked: list[str] = []
-        self.error = error
-
-    def resources(self) -> list[types.Resource]:
-        self.asked.append("resources")
-        return [types.Resource(uri="fmsg://inbox", name="inbox")]
-
-    async def call_tool(
-        self, context: ToolContext, name: str, arguments: Mapping[str, Any] | None
-    ) -> types.CallToolResult:
-        if name == "upstream" and self.error is not None:
-            raise self.error
-        if name == "size":
-            return types.CallToolResult(content=[], is_error=True)
-        return await super().call_tool(context, name, arguments)
-
-    async def read_resource(self, context: ToolContext, uri: str) -> types.ReadResourceResult:
-        if self.error is not None:
-            raise self.error
-        return await super().read_resource(context, uri)
 
 
 def server(
     requests: Requests | None = None, toolbox: FakeToolbox | None = None, *, traced: bool = False
 ) -> Server[Any]:
     return build_server(
-        toolbox or FakeToolbox(),
+        (toolbox or FakeToolbox()).tools,
         requests or Requests(),
-        profile="http",
-        holding=Holding(Budgets(max_waits_per_caller=1)),
+        held_calls=HeldCalls(Budgets(max_waits_per_caller=1)),
         version="1.2.3",
         listen=None,
         traced=traced,
@@ -106,16 +93,16 @@ async def test_one_line_is_logged_per_tool_call_and_it_tells_no_contents(
     mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "mcp_front.audit"):
-        async with Client(server(toolbox=Counting()), mode=mode) as client:
+        async with Client(server(), mode=mode) as client:
             await client.call_tool("who", {"secret": "in the arguments"})
-            await client.call_tool("size", {})
+            await client.call_tool("bad", {})
             await client.call_tool("fail", {})
             with pytest.raises(MCPError):
                 await client.call_tool("no_such", {})
     lines = [record for record in caplog.records if record.name == "mcp_front.audit"]
     assert [(line.__dict__["tool"], line.__dict__["outcome"]) for line in lines] == [
         ("who", "ok"),
-        ("size", "error"),
+        ("bad", "error"),
         ("fail", "error"),
     ]
     for line in lines:
@@ -145,7 +132,7 @@ async def test_a_cancelled_call_is_logged_as_such(caplog: pytest.LogCaptureFixtu
 async def test_missing_variables_are_named_by_every_call(mode: str) -> None:
     requests = Requests(NotConfigured(["FMSG_API_URL", "FMSG_API_KEY"]))
     async with Client(server(requests), mode=mode) as client:
-        assert len((await client.list_tools()).tools) == 6
+        assert len((await client.list_tools()).tools) == 7
         result = await client.call_tool("who", {})
         assert result.is_error
         assert "FMSG_API_URL and FMSG_API_KEY are not set" in cast("types.TextContent", result.content[0]).text
@@ -166,7 +153,9 @@ async def test_missing_variables_are_named_by_every_call(mode: str) -> None:
 async def test_failures_are_told_in_the_same_words_everywhere(
     error: Exception, code: int, words: str, mode: str
 ) -> None:
-    async with Client(server(toolbox=Counting(error)), mode=mode) as client:
+    requests = Requests()
+    async with Client(server(requests, FakeToolbox(error)), mode=mode) as client:
+        requests.caller.api.error = error
         with pytest.raises(MCPError, match=words) as told:
             await client.read_resource("fmsg://inbox")
         assert told.value.code == code
@@ -177,15 +166,21 @@ async def test_failures_are_told_in_the_same_words_everywhere(
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_lists_are_made_once(mode: str) -> None:
-    toolbox = Counting()
-    async with Client(server(toolbox=toolbox), mode=mode) as client:
+async def test_lists_are_made_once(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def resources() -> list[types.Resource]:
+        asked.append("resources")
+        return [types.Resource(uri="fmsg://inbox", name="inbox")]
+
+    monkeypatch.setattr("mcp_front.resources.resources", resources)
+    async with Client(server(), mode=mode) as client:
         first = await client.list_resources(cache_mode="bypass")
         second = await client.list_resources(cache_mode="bypass")
         assert first.resources == second.resources
         with pytest.raises(MCPError, match="Unknown cursor"):
             await client.list_resources(cursor="2", cache_mode="bypass")
-    assert toolbox.asked == ["resources"]
+    assert asked == ["resources"]
 
 
 async def test_progress_is_reported_where_it_was_asked_for() -> None:
@@ -210,11 +205,11 @@ async def test_what_it_says_of_itself() -> None:
     async with Client(server(), mode="legacy") as client:
         assert client.server_info is not None
         assert (client.server_info.name, client.server_info.version) == ("fmsg-mcpd", "1.2.3")
-        assert client.instructions == "You are @ann@a.test."
+        assert client.instructions is not None
+        assert "You act as @ann@a.test." in client.instructions
         capabilities = client.server_capabilities
         assert capabilities.tools is not None
         assert capabilities.resources is not None
         assert capabilities.prompts is not None
         assert capabilities.completions is not None
         assert capabilities.logging is None
-    assert text_result("x").content

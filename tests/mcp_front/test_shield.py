@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mcp_front.shield import unbroken
+from mcp_front.shield import shielded
 
 
 async def test_gives_the_outcome_and_the_failure() -> None:
@@ -18,9 +18,9 @@ async def test_gives_the_outcome_and_the_failure() -> None:
     async def broken() -> int:
         raise LookupError
 
-    assert await unbroken(seven()) == 7
+    assert await shielded(seven()) == 7
     with pytest.raises(LookupError):
-        await unbroken(broken())
+        await shielded(broken())
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -34,7 +34,7 @@ async def test_work_goes_on_through_any_number_of_cancellations(fails: bool) -> 
         if fails:
             raise LookupError
 
-    waiter = asyncio.create_task(unbroken(work()))
+    waiter = asyncio.create_task(shielded(work()))
     await begun.wait()
     for _ in range(3):
         waiter.cancel()
@@ -58,7 +58,7 @@ async def test_a_cancelled_anyio_scope_waits_for_the_work_too() -> None:
     with anyio.CancelScope() as scope:
         scope.cancel()
         asyncio.get_running_loop().call_later(0.01, end.set)
-        await unbroken(work())
+        await shielded(work())
         await anyio.lowlevel.checkpoint()
     assert scope.cancelled_caught
     assert done
@@ -69,4 +69,4 @@ async def test_work_that_is_cancelled_itself_is_told_as_that() -> None:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await unbroken(work())
+        await shielded(work())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from mcp_front.timer_wheel import AT_ONCE, SLACK_S, Wheel
+from mcp_front.timer_wheel import AT_ONCE, SLACK_S, TimerWheel
 
 
 class Clock:
@@ -68,9 +68,9 @@ class Bell:
             self.act()
 
 
-def wheel_and_clock() -> tuple[Wheel, Clock]:
+def wheel_and_clock() -> tuple[TimerWheel, Clock]:
     clock = Clock()
-    return Wheel(now=clock.time, call_at=clock.call_at), clock
+    return TimerWheel(now=clock.time, call_at=clock.call_at), clock
 
 
 def test_entries_fall_due_after_their_delay_on_one_timer() -> None:
@@ -173,7 +173,7 @@ def test_one_that_fails_stops_nobody_else(caplog: pytest.LogCaptureFixture) -> N
 async def test_it_runs_on_a_real_loop() -> None:
     loop = asyncio.get_running_loop()
     rung = asyncio.Event()
-    wheel = Wheel(now=loop.time, call_at=loop.call_at)
+    wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
     wheel.add(Bell([], "bell", rung.set), 0.0)
     await asyncio.wait_for(rung.wait(), 5.0)
 
@@ -182,7 +182,7 @@ async def test_more_can_be_added_while_some_are_overdue_on_uvloop() -> None:
     def run() -> list[str]:
         async def main() -> list[str]:
             loop = asyncio.get_running_loop()
-            wheel = Wheel(now=loop.time, call_at=loop.call_at)
+            wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
             rung: list[str] = []
             for number in range(AT_ONCE + 1):
                 wheel.add(Bell(rung, str(number)), 0.0)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ledger.operators import Process
-from ledger.redis.facts import ServerFacts
+from ledger.redis.operators import ServerFacts
 from ops.status.picture import Callers, Daemon, Picture, Queue
 
 NOW_S = 1_790_000_000.0
@@ -20,19 +20,23 @@ SERVER = ServerFacts(
     persists=True,
     used_memory_bytes=5 * 2**20,
     max_memory_bytes=100 * 2**20,
+    uptime_s=86_400.0,
 )
 
 
-def process(role: str, name: str = "box-1", **facts: float) -> Process:
-    """A process that runs for a day."""
+def process(
+    role: str, name: str = "box-1", *, silent_s: float = 2.0, age_s: float = 86_400.0, **facts: float
+) -> Process:
+    """A process that runs for a day and was heard two seconds ago."""
     return Process(
         id=f"{role}-{name}",
         role=role,
         name=name,
         version="1.0.0",
-        since_s=NOW_S - 86_400.0,
+        since_s=NOW_S - age_s,
         metrics="box:9100",
         facts=facts,
+        heard_at_s=NOW_S - silent_s,
     )
 
 
@@ -79,7 +83,7 @@ def picture(**changes: Any) -> Picture:
         ),
         "callers": callers(),
         "queue": Queue(jobs=1),
-        "chores": 2,
+        "deferred": 2,
     }
     return Picture(**{**fields, **changes})
 

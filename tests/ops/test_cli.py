@@ -14,6 +14,7 @@ import pytest
 from ledger.seal import SealKeys
 from ops.cli import main, parser
 from ops.processes import Child
+from ops.sandboxed import readable
 
 
 def commands() -> list[str]:
@@ -26,7 +27,7 @@ def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run the command line as a process, with none of our own settings."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("FMSG_")}
     return subprocess.run(
-        [sys.executable, "-m", "ops.cli", *arguments],
+        [sys.executable, "-m", "fmsg_mcpd", *arguments],
         env={**inherited, **env},
         capture_output=True,
         text=True,
@@ -51,6 +52,34 @@ def test_help_says_what_a_command_is_for(command: str, capsys: pytest.CaptureFix
     assert text.startswith(f"usage: fmsg-mcpd {command}")
     assert len(text) > 150
     assert max(map(len, text.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("command", ["demo", "bench", "up"])
+def test_a_machine_without_redis_is_told_how_to_get_one(command: str) -> None:
+    code = (
+        "import sys, ledger.embedded; ledger.embedded.find_servers = lambda: iter(())\n"
+        "from ops.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, command],
+        env={**os.environ, "FMSG_API_URL": "http://127.0.0.1:1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "redis-server: not found" in done.stderr
+    assert "apt install redis-server" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completions_know_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(command in script for command in commands())
+    assert "data-dir" in script
 
 
 def test_stdio_help_explains_the_four_variables(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,6 +208,8 @@ def test_a_metrics_port_that_is_taken_is_named() -> None:
         (("--domain", "a.test", "--domain", "A.test"), "given twice"),
         (("--domain", "a.test", "--address", "@ann@b.test"), "@ann@b.test belongs to none"),
         (("--address", "ann"), "is not an fmsg address"),
+        (("--domain", "no domain"), "'no domain' cannot be a domain"),
+        (("--domain", "@here.test"), "'@here.test' cannot be a domain"),
     ],
 )
 def test_a_sandbox_that_cannot_be_is_a_sentence(arguments: tuple[str, ...], said: str) -> None:
@@ -191,13 +222,24 @@ def test_a_sandbox_that_cannot_be_is_a_sentence(arguments: tuple[str, ...], said
 
 async def test_a_sandbox_prints_the_keys_asked_for(tmp_path: Path) -> None:
     """All that an agent needs to try the server without a host."""
-    child = await Child.start("sandbox", "sandbox", "--address", "@ann@here.test", env={}, log_dir=tmp_path)
+    child = await Child.start("sandbox", "sandbox", "--json", "--address", "@ann@here.test", env={}, log_dir=tmp_path)
     try:
         (announced,) = await child.announcement("url")
     finally:
         await child.stop()
     assert announced["domain"] == "here.test"
     assert announced["keys"]["@ann@here.test"].startswith("fmsgk_")
+
+
+def test_what_a_person_reads_of_a_sandbox() -> None:
+    keys = {"@ann@here.test": "fmsgk_1_a", "@benjamin@here.test": "fmsgk_2_b"}
+    assert readable({"domain": "here.test", "url": "http://h:1", "control": "http://h:2/_sandbox", "keys": keys}) == (
+        "here.test\n"
+        "  Web API  http://h:1\n"
+        "  Control  http://h:2/_sandbox\n"
+        "  Keys     @ann@here.test       fmsgk_1_a\n"
+        "           @benjamin@here.test  fmsgk_2_b\n"
+    )
 
 
 async def test_packages_of_our_names_where_the_user_is_are_not_ours(
@@ -207,7 +249,7 @@ async def test_packages_of_our_names_where_the_user_is_are_not_ours(
     (tmp_path / "ops").mkdir()
     (tmp_path / "ops" / "__init__.py").write_text("raise RuntimeError('not ours')")
     monkeypatch.chdir(tmp_path)
-    child = await Child.start("sandbox", "sandbox", env={}, log_dir=tmp_path)
+    child = await Child.start("sandbox", "sandbox", "--json", env={}, log_dir=tmp_path)
     try:
         assert await child.announcement("url")
     finally:

@@ -29,7 +29,7 @@ async def test_it_stays_on_request_tells_how_to_connect_and_ends_in_order() -> N
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "ops.cli",
+        "fmsg_mcpd",
         "demo",
         "--keep",
         stdout=asyncio.subprocess.PIPE,

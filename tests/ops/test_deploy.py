@@ -62,9 +62,8 @@ def test_the_registry_entry_has_what_the_schema_allows() -> None:
 
 def test_the_registry_finds_the_name_of_the_entry_on_the_page_of_the_package() -> None:
     """It takes an entry for a package on PyPI only where the package's description claims the name."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     name = json.loads((ROOT / "server.json").read_text())["name"]
-    assert re.findall(r"mcp-name: *([^\s<]+)", (ROOT / project["readme"]).read_text()) == [name]
+    assert re.findall(r"mcp-name: *([^\s<]+)", (ROOT / "README.md").read_text()) == [name]
 
 
 def test_the_registry_entry_starts_stdio_with_the_variables_it_reads() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from daemon.daemon import CLOSE_WITHIN_S, LEAVE_WITHIN_S
-from daemon.pace import steady_per_s
+from daemon.pacing import steady_per_s
 from daemon.settings import DaemonSettings
 from mcp_front.settings import Budgets, HttpSettings
 from ops.cli import parser
@@ -55,7 +55,7 @@ def test_the_image_gets_every_package_and_its_context_lets_them_in() -> None:
     packages = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
     copied = {word for line in lines("COPY") if "--from" not in line for word in line.split()[:-1]}
     assert packages <= copied
-    assert {project["project"]["readme"], *project["project"]["license-files"]} <= copied
+    assert {"README.md", *project["project"]["license-files"]} <= copied
     ignore = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
     assert ignore[0] == "*"
     assert copied == {line[1:] for line in ignore if line.startswith("!")}
@@ -115,9 +115,32 @@ def test_only_this_machine_gets_in() -> None:
 def test_redis_is_reached_by_the_parts_alone_and_never_forgets_by_itself() -> None:
     assert COMPOSE["networks"]["store"]["internal"] is True
     assert {name for name, service in SERVICES.items() if "store" in service["networks"]} == {"redis", *PARTS}
-    command = SERVICES["redis"]["command"]
-    assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
-    assert command[command.index("--appendonly") + 1] == "yes"
+    content = COMPOSE["configs"]["redis"]["content"]
+    lines = dict(line.split(" ", 1) for line in content.splitlines() if not line.startswith("#"))
+    assert (lines["maxmemory-policy"], lines["appendonly"]) == ("noeviction", "yes")
+    assert SERVICES["redis"]["configs"] == [{"source": "redis", "target": SERVICES["redis"]["command"][-1]}]
+
+
+def test_redis_asks_for_a_password_that_is_on_no_command_line() -> None:
+    assert "requirepass ${REDIS_PASSWORD:?" in COMPOSE["configs"]["redis"]["content"]
+    for part in PARTS:
+        assert re.match(
+            r"redis://:\$\{REDIS_PASSWORD:\?[^}]+\}@redis:6379/0$", SERVICES[part]["environment"]["FMSG_REDIS_URL"]
+        )
+    assert not any("PASSWORD" in word for word in SERVICES["redis"]["command"])
+    assert "REDIS_PASSWORD=" in (ROOT / "compose.yaml").read_text().partition("name:")[0]
+
+
+def test_the_image_can_run_everything_in_one() -> None:
+    """It has a Redis server, and a directory for its data that belongs to the image's user."""
+    (_, install) = (line for line in lines("RUN") if "pip" in line)
+    assert "[embedded,tracing]" in install
+    assert "install -d -o 10001 -g 10001 -m 0700 /data" in lines("RUN")
+
+
+def test_only_the_network_of_the_fleet_sees_the_metrics_of_the_proxy() -> None:
+    assert SERVICES["proxy"]["environment"]["METRICS"] == ":8405"
+    assert not any("8405" in port for port in SERVICES["proxy"]["ports"])
 
 
 def test_the_fronts_believe_the_proxy_of_their_network() -> None:
@@ -138,7 +161,7 @@ def test_compose_accepts_the_file() -> None:
         run(docker, "compose", "version")
     except AssertionError:
         pytest.skip("docker has no compose plugin")
-    env = {"FMSG_API_URL": "https://fmsgapi.example.com", "FMSG_SEAL_KEY": "x"}
+    env = {"FMSG_API_URL": "https://fmsgapi.example.com", "FMSG_SEAL_KEY": "x", "REDIS_PASSWORD": "x"}
     run(docker, "compose", "-f", ROOT / "compose.yaml", "config", "--quiet", env=env)
 
 

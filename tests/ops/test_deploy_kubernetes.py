@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from daemon.daemon import CLOSE_WITHIN_S, LEAVE_WITHIN_S
-from daemon.pace import steady_per_s
+from daemon.pacing import steady_per_s
 from daemon.settings import DaemonSettings
 from ledger.seal import SealKeys
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings

@@ -90,7 +90,6 @@ def test_the_front_has_the_only_limit_of_bodies() -> None:
 
 def test_nothing_is_buffered() -> None:
     assert {"proxy_buffering off;", "proxy_request_buffering off;"} <= {line.strip() for line in NGINX.splitlines()}
-    assert "flush_interval -1" in CADDY
     assert "http-buffer-request" not in HAPROXY
 
 
@@ -132,8 +131,9 @@ def caddy_env(directory: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
-def test_haproxy_accepts_the_configuration(tls: bool, tmp_path: Path) -> None:
-    env = {"FRONTS": "localhost:3000"}
+@pytest.mark.parametrize("env", [{"FRONTS": "localhost:3000", "METRICS": ":8405"}, {}], ids=["compose", "systemd"])
+def test_haproxy_accepts_the_configuration(env: dict[str, str], tls: bool, tmp_path: Path) -> None:
+    env = dict(env)
     if tls:
         both = tmp_path / "both.pem"
         both.write_text("".join(path.read_text() for path in make_certificate(tmp_path)))
@@ -161,7 +161,7 @@ def test_caddy_accepts_the_configuration(tmp_path: Path) -> None:
 
 
 class Met(msgspec.Struct):
-    """What stub fronts met, and what they are to do."""
+    """What stub fronts met, hold, and are to do."""
 
     posts: list[dict[str, list[str]]]
     """The headers of the requests they got, each name with all its values."""
@@ -169,6 +169,10 @@ class Met(msgspec.Struct):
     """Close the connection after the whole request instead of answering."""
     release: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """A held answer ends when this is set."""
+    held: int = 0
+    """Calls that wait for that."""
+    left: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """A held call was abandoned."""
 
 
 async def stub_front(met: Met, stack: contextlib.AsyncExitStack) -> int:
@@ -183,7 +187,14 @@ async def stub_front(met: Met, stack: contextlib.AsyncExitStack) -> int:
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await answer.prepare(request)
         await answer.write(b": ping\n\n")
-        await met.release.wait()
+        met.held += 1
+        try:
+            await met.release.wait()
+        except asyncio.CancelledError:
+            met.left.set()
+            raise
+        finally:
+            met.held -= 1
         await answer.write(b"data: done\n\n")
         return answer
 
@@ -193,7 +204,7 @@ async def stub_front(met: Met, stack: contextlib.AsyncExitStack) -> int:
     app = web.Application()
     app.router.add_post("/mcp", call)
     app.router.add_get("/readyz", ready)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -211,13 +222,12 @@ def free_port() -> int:
 
 def haproxy_for(directory: Path, port: int, fronts: list[int]) -> tuple[list[str], dict[str, str]]:
     """The command that starts HAProxy in the background and ends once it listens."""
-    servers = "".join(f"    server front-{number} 127.0.0.1:{front}\n" for number, front in enumerate(fronts))
-    text = re.sub(r"^ +server-template .*\n", servers, HAPROXY, flags=re.MULTILINE)
-    text = text.replace("bind :8080", f"bind 127.0.0.1:{port}").replace("bind :8405", f"bind 127.0.0.1:{free_port()}")
-    # What a test machine allows may be less than what a proxy is given.
-    text = text.replace("maxconn 100000", "maxconn 100").replace("maxconn 50000", "maxconn 50")
+    text = HAPROXY.replace("bind :8080", f"bind 127.0.0.1:{port}")
+    for number, front in enumerate(fronts):
+        text = text.replace(f"127.0.0.1:{3000 + number}", f"127.0.0.1:{front}")
     (directory / "haproxy.cfg").write_text(text)
-    return [tool("haproxy"), "-D", "-p", f"{directory}/pid", "-f", f"{directory}/haproxy.cfg"], {}
+    command = [tool("haproxy"), "-D", "-p", f"{directory}/pid", "-f", f"{directory}/haproxy.cfg"]
+    return command, {"METRICS": f"127.0.0.1:{free_port()}"}
 
 
 def nginx_for(directory: Path, port: int, fronts: list[int]) -> tuple[list[str], dict[str, str]]:
@@ -297,6 +307,27 @@ async def test_a_held_answer_passes_piece_by_piece(kind: str, tmp_path: Path) ->
         assert await answer.content.readuntil(b"\n\n") == b": ping\n\n"
         met.release.set()
         assert await answer.content.read() == b"data: done\n\n"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_whose_client_has_gone_is_held_no_longer(kind: str, tmp_path: Path) -> None:
+    """Else ghosts use up a caller's places until their time is over."""
+    met = Met([])
+    async with (
+        proxied(kind, tmp_path, met) as url,
+        aiohttp.ClientSession() as client,
+        client.post(url, json={}) as stays,
+        client.post(url, json={}) as leaves,
+    ):
+        for answer in (stays, leaves):
+            assert await answer.content.readuntil(b"\n\n") == b": ping\n\n"
+        assert met.held == 2
+        leaves.close()
+        await met.left.wait()
+        assert met.held == 1
+        met.release.set()
+        assert await stays.content.read() == b"data: done\n\n"
 
 
 @pytest.mark.processes

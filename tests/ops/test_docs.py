@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ledger.embedded import EmbeddedRedis
 from ops.cli import parser
-from tests.ops.deploy_files import ROOT, SETTING_NAMES, run
+from tests.ops.deploy_files import ROOT, SETTING_NAMES
 
 PAGES = sorted((*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")))
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -82,13 +81,3 @@ def test_every_file_named_exists(page: Path) -> None:
     for line in INLINE.findall(FENCE.sub("", page.read_text())):
         if re.fullmatch(rf"(?:{tops})/[\w./@-]+", line):
             assert (ROOT / line).exists(), line
-
-
-async def test_the_redis_of_one_process_is_found_as_the_page_says(tmp_path: Path) -> None:
-    """An operator of `fmsg-mcpd up` has no other way to `fmsg-mcpd status`."""
-    (command,) = re.findall(
-        r'FMSG_REDIS_URL="\$\((awk .*?)\)"$', (ROOT / "docs" / "hosting.md").read_text(), re.M | re.S
-    )
-    async with EmbeddedRedis(persist=True, directory=tmp_path) as server:
-        said = run("sh", "-c", command.replace("/var/lib/fmsg-mcpd", str(tmp_path)))
-        assert f"{said.strip()}/0" == server.url

@@ -22,7 +22,7 @@ def run_unread(*arguments: str, unbuffered: bool, **env: str) -> tuple[int, str]
     os.close(reading)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "ops.cli", *arguments],
+            [sys.executable, "-m", "fmsg_mcpd", *arguments],
             env={**inherited, "PYTHONUNBUFFERED": "1" if unbuffered else "", **env},
             stdin=subprocess.DEVNULL,
             stdout=writing,

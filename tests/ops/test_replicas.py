@@ -16,7 +16,7 @@ from ledger.embedded import EmbeddedRedis, free_port
 from ledger.operators import Process
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
-from mcp_front.http.listener import EACH_ITS_OWN
+from mcp_front.http.serve import KERNEL_SHARES_OUT
 from mcp_front.settings import Budgets
 from ops.processes import Child, ChildFailed
 from ops.version import version
@@ -99,7 +99,7 @@ async def test_two_processes_are_one_front_to_prometheus_and_two_to_an_operator(
 
 
 @pytest.mark.processes
-@pytest.mark.skipif(not EACH_ITS_OWN, reason="the kernel does not share connections out")
+@pytest.mark.skipif(not KERNEL_SHARES_OUT, reason="the kernel does not share connections out")
 async def test_connections_are_shared_out_evenly(redis_url: str, tmp_path: Path) -> None:
     """Held waits stay where their connection came to: one process must not hold most of them."""
     child = await Child.start("front", "front", env=settings(redis_url), log_dir=tmp_path)

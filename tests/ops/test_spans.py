@@ -14,7 +14,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from ops.spans import OTHER, REQUEST_ID, CleanSpans
-from tests.mcp_front.test_server import Counting, server
+from tests.mcp_front.fakes import FakeToolbox
+from tests.mcp_front.test_server import server
 
 SECRET = "fmsgk_c2VjcmV0LXNlY3JldC1zZWNyZXQ"
 ADDRESS = "@ann@a.test"
@@ -66,7 +67,7 @@ async def test_a_request_has_a_span_that_says_what_kind_it_was(mode: str, spans:
 @pytest.mark.parametrize("mode", MODES)
 async def test_nothing_that_a_client_or_an_error_says_is_in_a_span(mode: str, spans: Spans) -> None:
     error = RuntimeError(f"{ADDRESS} wrote {SECRET}")
-    async with Client(server(toolbox=Counting(error), traced=True), mode=mode) as client:
+    async with Client(server(toolbox=FakeToolbox(error), traced=True), mode=mode) as client:
         with pytest.raises(MCPError):
             await client.call_tool(f"{ADDRESS} {SECRET}", {})
         await client.call_tool("upstream", {"to": ADDRESS})

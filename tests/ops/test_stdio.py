@@ -25,7 +25,7 @@ def converse(*messages: dict[str, Any], **env: str) -> tuple[dict[Any, dict[str,
     """Send messages, close the pipe; the answers by id, standard error, and the exit status."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("FMSG_")}
     done = subprocess.run(
-        [sys.executable, "-W", "always", "-m", "ops.cli", "stdio"],
+        [sys.executable, "-W", "always", "-m", "fmsg_mcpd", "stdio"],
         input="".join(json.dumps(message) + "\n" for message in messages),
         env={**inherited, "PYTHONUNBUFFERED": "1", **env},
         capture_output=True,
@@ -135,7 +135,7 @@ def test_garbage_on_the_wire_is_answered_and_survived() -> None:
         json.dumps({"jsonrpc": "2.0", "id": 7, "method": "x"}),
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "ops.cli", "stdio"],
+        [sys.executable, "-m", "fmsg_mcpd", "stdio"],
         input="\n".join([*lines, json.dumps({"jsonrpc": "2.0", "id": 8, "method": "ping"})]) + "\n",
         env=inherited,
         capture_output=True,

@@ -14,7 +14,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from ledger.embedded import free_port
-from mcp_front.offer import FmsgToolbox
+from mcp_front.settings import FrontSettings
+from mcp_front.tools.registry import tools_for
 from ops.agent import ToolFailed, over_http
 from ops.processes import Child
 from ops.tracing import LAST_S, NoTraces, provider_of, running, wanted
@@ -169,5 +170,5 @@ def test_every_name_that_may_be_seen_is_a_tool_or_a_prompt() -> None:
     provider.force_flush()
     (span,) = exporter.get_finished_spans()
     assert span.name == "tools/call wait_for_message"
-    assert "wait_for_message" in {tool.name for tool in FmsgToolbox().tools("http")}
+    assert "wait_for_message" in tools_for(FrontSettings())
     provider.shutdown()

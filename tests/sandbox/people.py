@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -129,7 +130,7 @@ class Person:
         disposition = f'form-data; name="file"; filename="{filename}"'
         body = b"--cut\r\nContent-Disposition: " + disposition.encode() + b"\r\n\r\n" + data + b"\r\n--cut--\r\n"
         headers = {"Content-Type": "multipart/form-data; boundary=cut"}
-        return await self.ask("POST", f"/{number}/attach", data=body, headers=headers)
+        return await self.ask("POST", f"/{number}/attach", data=io.BytesIO(body), headers=headers)
 
     async def control(self, name: str, **arguments: Any) -> Answer:
         """A request to the control surface."""

@@ -1,13 +1,18 @@
-"""The control surface as methods, where no other test of this folder uses it."""
+"""The control surface, as methods and over HTTP."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import aiohttp
+import msgspec
 import pytest
 
-from sandbox.host import SandboxHost
+from sandbox.control import Control, arguments_of, methods_of
+from sandbox.host import SandboxHost, serve
 from sandbox.switches import OLDER
 from tests.sandbox.conftest import Clock, Town
-from tests.sandbox.people import Person
+from tests.sandbox.people import Answer, Person
 
 
 async def test_a_message_can_be_injected(bob: Person, clock: Clock) -> None:
@@ -68,3 +73,85 @@ async def test_stats_tell_what_is_open_and_what_was(alice: Person, bob: Person, 
         bob.host.control.reset_stats()
         stats = bob.host.control.stats()
         assert (stats["connects"], stats["requests"], stats["open_sockets"]) == (0, {}, 2)
+
+
+async def test_a_person_can_be_made_and_written_to(alice: Person) -> None:
+    assert (await alice.control("create_address", address="@new@a.test")).json == {"result": "@new@a.test"}
+    alice.address = "@new@a.test"
+    alice.key = (await alice.control("create_key", address="@new@a.test", life_s=60)).json["result"]
+    assert (await alice.sign_in()).status == 200
+    fields = {"from": "@x@c.test", "to": ["@new@a.test"], "topic": "T", "data": "/v8=", "type": "image/png"}
+    number = (await alice.control("deliver", **fields)).json["result"]
+    message = await alice.message(number)
+    assert (message["topic"], message["size"], message["type"]) == ("T", 2, "image/png")
+
+
+async def test_stats_and_the_list_of_methods(alice: Person) -> None:
+    for path, part in (("stats", "result"), ("", "deliver")):
+        async with alice.session.get(f"{alice.url}/_sandbox/{path}".rstrip("/")) as response:
+            assert response.status == 200
+            assert part in await response.json()
+
+
+async def test_the_listing_names_arguments_as_they_are_taken(alice: Person) -> None:
+    async with alice.session.get(f"{alice.url}/_sandbox") as response:
+        listed = await response.json()
+    for name, method in methods_of(alice.host.control).items():
+        assert list(listed[name]["arguments"]) == [
+            field.encode_name for field in msgspec.structs.fields(arguments_of(method))
+        ]
+    arguments = listed["deliver"]["arguments"]
+    assert (arguments["from"], arguments["to"]) == ("str", "Sequence[str]")
+    assert arguments["type"] == "str = 'text/plain;charset=UTF-8'"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "status", "part"),
+    [
+        ("cut_link", {"domain": "no domain"}, 400, "'no domain' cannot be a domain"),
+        ("mend_link", {"domain": "@b.test"}, 400, "'@b.test' cannot be a domain"),
+        ("create_address", {"address": "ann"}, 400, "is not an fmsg address"),
+        ("create_key", {"address": "@x@b.test"}, 400, "does not belong to a.test"),
+        ("set_address", {"address": "@x@b.test"}, 400, "does not belong to a.test"),
+        ("create_address", {}, 400, "missing required field `address`"),
+        ("create_address", {"address": "@a@x", "tea": 1}, 400, "tea"),
+        ("set_next_id", {"next_id": 0}, 400, "outside"),
+        ("deliver", {"from": "@x@c.test", "to": ["@y@a.test"], "pid": 77}, 404, "77"),
+        ("revoke_key", {"key": "nothing"}, 404, "nothing"),
+        ("set_switches", {"preset": "tea"}, 404, "tea"),
+        ("create_key", {"address": "@a@a.test", "cidrs": ["tea"]}, 400, "tea"),
+    ],
+)
+async def test_arguments_that_do_not_fit(
+    alice: Person, name: str, arguments: dict[str, Any], status: int, part: str
+) -> None:
+    answer: Answer = await alice.control(name, **arguments)
+    assert answer.status == status
+    assert part in answer.error
+
+
+async def test_refusing_over_http_is_answered_and_comes_back_over_the_same_connection(alice: Person) -> None:
+    assert (await alice.control("refuse_connections")).status == 200
+    async with aiohttp.ClientSession() as other:
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await other.get(alice.url)
+    assert (await alice.control("accept_connections")).status == 200
+    async with aiohttp.ClientSession() as other, other.get(alice.url) as response:
+        assert response.status == 404
+
+
+async def test_the_surface_can_be_left_out() -> None:
+    async with (
+        serve(SandboxHost("a.test"), control=False) as url,
+        aiohttp.ClientSession() as session,
+        session.get(f"{url}/_sandbox/stats") as response,
+    ):
+        assert response.status == 404
+
+
+def test_every_method_is_offered_and_described() -> None:
+    methods = methods_of(SandboxHost("a.test").control)
+    assert set(methods) == {name for name in vars(Control) if name[0] != "_"}
+    for name, method in methods.items():
+        assert arguments_of(method).__name__ == name
+        assert method.__doc__

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from sandbox.records import Attachment, Batch, Recipient, Record, batch_hash, domain_of, message_hash
+import random
+
+import pytest
+
+from sandbox.records import (
+    Attachment,
+    Batch,
+    Recipient,
+    Record,
+    batch_hash,
+    compressed_bytes,
+    domain_of,
+    lowered,
+    message_hash,
+)
 
 
 def record() -> Record:
@@ -57,5 +71,30 @@ def test_text_is_cut_at_a_code_point() -> None:
     assert (message.text(), message.text(1)) == (None, None)
 
 
-def test_domains_are_folded() -> None:
-    assert domain_of("@a@STRASSE.test") == domain_of("@b@straße.test")
+def test_domains_compare_in_lower_case_and_no_wider() -> None:
+    assert domain_of("@a@STRASSE.test") == domain_of("@b@strasse.test") != domain_of("@b@straße.test")
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"), [("@BOB@A", "@bob@a"), ("@ΣΟΣ@a", "@σοσ@a"), ("@İ@a", "@İ@a"), ("@ẞ@a", "@ß@a")]
+)
+def test_addresses_are_lowered_character_by_character(written: str, kept: str) -> None:
+    assert lowered(written) == kept
+
+
+@pytest.mark.parametrize(
+    ("media_type", "data", "compressed"),
+    [
+        ("text/plain", b"word " * 103, True),
+        ("text/plain", b"word " * 102, False),
+        ("text/plain", random.Random(1).randbytes(4096), False),
+        ("text/plain", random.Random(1).randbytes(9000) + bytes(100_000), False),
+        ("Image/PNG; x=y", bytes(4096), False),
+        ("application/json", bytes(100_000), True),
+    ],
+    ids=["from 512 bytes", "less", "saves nothing", "the first 8 KiB decide", "a compressed type", "large"],
+)
+def test_which_bodies_travel_compressed(media_type: str, data: bytes, compressed: bool) -> None:
+    size = compressed_bytes(media_type, data)
+    assert (size is not None) is compressed
+    assert size is None or size < len(data) * 0.8

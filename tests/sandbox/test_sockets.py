@@ -7,13 +7,21 @@ import pytest
 
 from sandbox.switches import Switches
 from tests.sandbox.conftest import Clock, Town
-from tests.sandbox.people import Person
+from tests.sandbox.people import ANSWER_S, Person
 
 
-async def test_the_upgrade_needs_a_token_in_the_header(alice: Person) -> None:
-    with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-        await alice.session.ws_connect(f"{alice.url}/fmsg/ws?token={alice.token}")
-    assert refused.value.status == 401
+async def test_the_upgrade_takes_the_token_from_the_header_or_the_query(alice: Person) -> None:
+    for query in ("", "?token=" + alice.token, "?access_token=nonsense"):
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await alice.session.ws_connect(f"{alice.url}/fmsg/ws{query}")
+        assert refused.value.status == 401
+    async with alice.session.ws_connect(f"{alice.url}/fmsg/ws?access_token={alice.token}") as ws:
+        number = await alice.send(alice.address)
+        assert (await ws.receive_json(timeout=ANSWER_S))["data"]["id"] == number
+
+
+async def test_only_the_socket_takes_the_token_from_the_query(alice: Person) -> None:
+    assert (await alice.ask("GET", f"?access_token={alice.token}", authorization="")).status == 401
 
 
 async def test_without_an_upgrade(alice: Person) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import warnings
 from collections.abc import Iterator
 
 import pytest
 
 from telemetry import logs
+from telemetry.logs import SELDOM, SELDOM_S, SeldomFilter
 
 KEY = "fmsgk_" + "ab12cd34_" + "q+W/x9Zk3mPp0s8Vd7Tt6Rr5Yy4Uu3Ii2Oo1=="
 """Has everything that standard base64 allows."""
@@ -112,3 +114,41 @@ def test_a_key_with_unseen_characters_among_harmless_values_is_scrubbed() -> Non
     stream = configured("json")
     logging.getLogger("odd").info("calm", extra={"a": "calm", "key": KEY[:3] + "\u200b" + KEY[3:], "n": 7})
     assert KEY[12:20] not in stream.getvalue()
+
+
+def test_a_line_for_people_says_what_came_with_it() -> None:
+    """A tool call is of use in a log with its tool, outcome and time."""
+    stream = configured("human")
+    logging.getLogger("mcp_front.audit").info(
+        "tool call", extra={"action": "tool_call", "tool": "whoami", "outcome": "ok", "duration_s": 0.25}
+    )
+    time, _, rest = stream.getvalue().rstrip("\n").partition(" ")
+    assert rest == "info    mcp_front.audit tool_call: tool call duration_s=0.25 outcome=ok tool=whoami"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", time)
+
+
+def test_a_text_in_a_line_is_bounded() -> None:
+    stream = configured("json")
+    logging.getLogger("odd").info("odd", extra={"text": "x" * 10_000_000})
+    assert len(stream.getvalue()) < 2 * logs.MAX_VALUE_CHARS
+
+
+def test_what_repeats_through_an_outage_is_written_once_a_minute_with_a_count() -> None:
+    now_s = 0.0
+    stream = configured("json")
+    seldom = SeldomFilter(clock=lambda: now_s)
+    (handler,) = logging.getLogger().handlers
+    handler.filters[:] = [seldom]
+    log = logging.getLogger("outage")
+    for _ in range(5):
+        log.warning("away", extra={"action": "store_away", **SELDOM})
+        log.warning("other", extra={"action": "other", **SELDOM})
+        log.warning("each", extra={"action": "each"})
+    now_s = SELDOM_S
+    log.warning("away", extra={"action": "store_away", **SELDOM})
+    now_s = 2 * SELDOM_S
+    log.warning("away", extra={"action": "store_away", **SELDOM})
+    written = [(line["action"], line.get("left_out")) for line in lines(stream) if line["action"] != "each"]
+    assert written == [("store_away", None), ("other", None), ("store_away", 4), ("store_away", None)]
+    assert sum(line["action"] == "each" for line in lines(stream)) == 5
+    assert "seldom" not in stream.getvalue()

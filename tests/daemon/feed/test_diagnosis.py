@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.feed.diagnosis import MAX_REASON_CHARS, MAX_RETRY_AFTER_S, Remedy, diagnose
+from daemon.feed.diagnosis import (
+    LOST_AFTER_S,
+    MAX_REASON_CHARS,
+    MAX_RETRY_AFTER_S,
+    HostHealth,
+    Remedy,
+    Trouble,
+    diagnose,
+)
 from fmsg.errors import CredentialMissing, HostMisbehaved, HostUnreachable, refusal
-from ledger.port import LedgerUnavailable
+from ledger.port import LedgerUnavailable, NoLedger
+from ledger.values import CallerKey
 
 
 @pytest.mark.parametrize(
@@ -46,3 +55,42 @@ def test_the_reason_is_the_hosts_own_text_and_fits_a_line() -> None:
 
 def test_a_fault_of_our_own_is_named_without_its_text() -> None:
     assert diagnose(KeyError("value that may be anything")).reason == "unexpected KeyError"
+
+
+@pytest.mark.parametrize(
+    ("error", "trouble"),
+    [
+        (HostUnreachable("connection refused", sent=False), "host"),
+        (refusal(500, "database away"), "host"),
+        (HostMisbehaved("not JSON"), "host"),
+        (LedgerUnavailable("connection refused"), "store"),
+        (NoLedger(), "caller"),
+        (refusal(429, "slow down"), "caller"),
+        (refusal(401, "expired"), "caller"),
+    ],
+)
+def test_whose_trouble_an_error_is(error: Exception, trouble: Trouble) -> None:
+    assert diagnose(error).trouble == trouble
+
+
+ANN, BEN, CAT = (CallerKey(letter * 32) for letter in "abc")
+
+
+def test_the_host_is_lost_once_it_fails_several_callers_in_a_row_for_a_while() -> None:
+    health = HostHealth()
+    assert [health.failed(caller, 100.0, feeds=9) for caller in (ANN, BEN, CAT)] == [None] * 3
+    assert health.failed(ANN, 100.0 + LOST_AFTER_S, feeds=9) == LOST_AFTER_S
+
+
+def test_one_caller_whom_the_host_answers_with_garbage_proves_nothing() -> None:
+    health = HostHealth()
+    assert {health.failed(ANN, float(second), feeds=9) for second in range(60)} == {None}
+    assert health.failed(ANN, 60.0, feeds=1) == 60.0, "it is the only one there is"
+
+
+def test_an_answer_to_anybody_proves_that_the_host_is_there() -> None:
+    health = HostHealth()
+    for caller in (ANN, BEN, CAT):
+        health.failed(caller, 0.0, feeds=3)
+    health.answered()
+    assert [health.failed(caller, 10.0, feeds=3) for caller in (ANN, BEN, CAT)] == [None] * 3

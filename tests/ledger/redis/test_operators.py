@@ -33,6 +33,14 @@ async def test_a_record_that_is_gone_is_passed_over(backend: Backend) -> None:
     assert list(await processes.present()) == []
 
 
+async def test_a_process_comes_with_the_time_it_was_heard_last(backend: Backend) -> None:
+    processes = RedisProcesses(backend.scripts, backend.topology, limits=LedgerLimits())
+    await processes.announce(Process(id="1", role="front", name="box", version="1", since_s=1.0, heard_at_s=7.0))
+    seconds, micros = await backend.command("TIME")
+    (found,) = await processes.present()
+    assert 0.0 <= int(seconds) + int(micros) / 1e6 - found.heard_at_s < 60.0
+
+
 async def test_one_whose_time_is_over_is_taken_off_the_list(backend: Backend) -> None:
     processes = RedisProcesses(backend.scripts, backend.topology, limits=LedgerLimits())
     await processes.announce(Process(id="1", role="front", name="box", version="1", since_s=1.0))

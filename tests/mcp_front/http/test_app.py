@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from mcp_front.http.admission import BindRefused
+from mcp_front.http.app import DOCUMENTATION_URL
 from mcp_front.settings import Budgets
 from tests.mcp_front.fakes import ANSWER_S, Front, call, front, heads, request
 
@@ -88,11 +90,11 @@ class TestAnswers:
         status, answer, _ = await post(running, running.key("@bob@a.test"), request("initialize", params))
         assert status == 200
         assert answer["result"]["protocolVersion"] == "2025-06-18"
-        assert answer["result"]["instructions"] == "You are @bob@a.test."
+        assert "You act as @bob@a.test." in answer["result"]["instructions"]
         status, answer, _ = await post(
             running, running.key("@eve@a.test"), modern("server/discover"), **modern_heads("server/discover")
         )
-        assert answer["result"]["instructions"] == "You are @eve@a.test."
+        assert "You act as @eve@a.test." in answer["result"]["instructions"]
 
     async def test_lists_are_the_same_in_every_answer(self, running: Front) -> None:
         key = running.key()
@@ -107,13 +109,14 @@ class TestAnswers:
 
     async def test_resources_prompts_and_completion_act_as_the_caller(self, running: Front) -> None:
         key = running.key("@bob@a.test")
+        message_id = running.host.control.deliver("@eve@b.test", ["@bob@a.test"], topic="For Bob", body="b")
         _, answer, _ = await post(running, key, request("resources/read", {"uri": "fmsg://inbox"}))
-        assert answer["result"]["contents"][0]["text"] == "@bob@a.test"
+        assert "For Bob" in answer["result"]["contents"][0]["text"]
         _, answer, _ = await post(running, key, request("prompts/get", {"name": "chat", "arguments": {"thread": "7"}}))
-        assert answer["result"]["messages"][0]["content"]["text"] == "@bob@a.test 7"
+        assert answer["result"]["messages"][0]["content"]["text"].count('"7"') == 2
         reference = {"ref": {"type": "ref/prompt", "name": "chat"}, "argument": {"name": "thread", "value": ""}}
         _, answer, _ = await post(running, key, request("completion/complete", reference))
-        assert answer["result"]["completion"]["values"] == ["@bob@a.test"]
+        assert answer["result"]["completion"]["values"] == [str(message_id)]
 
     async def test_notifications_are_accepted_and_forgotten(self, running: Front) -> None:
         message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -294,7 +297,13 @@ class TestRefusals:
         status, answer, _ = await post(running, key, modern("ping"), MCP_Protocol_Version="1999-01-01")
         assert (status, answer["error"]["code"]) == (400, -32020)
 
-    async def test_a_fault_shows_nothing_of_itself(self, running: Front, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_a_fault_shows_nothing_of_itself(
+        self, running: Front, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def broken(*_: object) -> None:
+            raise RuntimeError("secret detail")
+
+        monkeypatch.setattr("mcp_front.prompts.get_prompt", broken)
         key = running.key()
         _, answer, _ = await post(running, key, call("fail"))
         assert answer["result"]["isError"] is True
@@ -302,12 +311,38 @@ class TestRefusals:
         _, answer, _ = await post(running, key, request("prompts/get", {"name": "other"}))
         assert answer["error"]["code"] == -32603
         assert "secret detail" not in json.dumps(answer)
-        assert [record.getMessage() for record in caplog.records].count("request failed") == 2
+        assert {record.getMessage() for record in caplog.records} >= {"tool failed", "request failed"}
 
     async def test_other_paths_are_404(self, running: Front) -> None:
+        for path in ("/x", "/mcp/x", "/mc", "//", "/healthz/"):
+            async with running.http.get(f"{running.url}{path}") as answer:
+                assert answer.status == 404, path
+                assert "/mcp" in await answer.text()
+
+    async def test_the_root_says_what_this_is(self, running: Front) -> None:
         async with running.http.get(f"{running.url}/") as answer:
-            assert answer.status == 404
-            assert "/mcp" in await answer.text()
+            assert (answer.status, answer.content_type) == (200, "text/plain")
+            text = await answer.text()
+        assert "MCP server that gives AI agents an fmsg address" in text
+        assert "/mcp" in text
+        assert DOCUMENTATION_URL in text
+
+    async def test_the_endpoint_is_where_the_path_says(self) -> None:
+        async with front(path="/fmsg/mcp") as running:
+            key = running.key()
+            for path, status in (("/fmsg/mcp", 200), ("/fmsg/mcp/", 200), ("/mcp", 404), ("/fmsg", 404)):
+                url = f"{running.url}{path}"
+                async with running.http.post(url, json=call("who"), headers=heads(key)) as answer:
+                    assert answer.status == status, path
+            async with running.http.get(f"{running.url}/") as answer:
+                assert "connect to /fmsg/mcp." in await answer.text()
+
+    @pytest.mark.parametrize("path", ["/", "", "mcp", "/mcp/", "/a b", "/a?b", "/healthz", "/readyz", "/a//b", "/%41"])
+    async def test_a_path_that_cannot_be_served_is_refused(self, path: str) -> None:
+        with pytest.raises(ExceptionGroup) as refused:
+            async with front(path=path):
+                pytest.fail("served")
+        assert refused.group_contains(BindRefused, match="FMSG_MCP_PATH")
 
 
 class TestBudgets:
@@ -339,7 +374,7 @@ class TestBudgets:
                 assert "FMSG_MCP_BODY_SECONDS" in await answer.text()
 
     async def test_uploads_are_bounded_per_caller_and_for_all(self) -> None:
-        budgets = Budgets(upload_bytes=300_000, upload_bytes_per_caller=200_000)
+        budgets = Budgets(upload_bytes=400_000, upload_bytes_per_caller=200_000)
         async with front(budgets=budgets) as running:
             alice, bob = running.key(), running.key("@bob@a.test")
             never = asyncio.Event()
@@ -348,7 +383,7 @@ class TestBudgets:
                 headers = {**heads(key), "Content-Length": str(size), "Expect": "100-continue"}
 
                 async def body() -> Any:
-                    yield b" "
+                    yield b" " * (size - 1)
                     seen.set()
                     await never.wait()
 
@@ -357,13 +392,19 @@ class TestBudgets:
                 await asyncio.wait_for(seen.wait(), ANSWER_S)
                 return upload
 
+            async def refused(key: str) -> tuple[Any, dict[str, str]]:
+                async with asyncio.timeout(ANSWER_S):
+                    while True:
+                        status, answer, headers = await post(running, key, call("size", data="x" * 90_000))
+                        if status == 429:
+                            return answer, headers
+
             first = await begun(alice, 150_000)
-            status, answer, headers = await post(running, alice, call("size", data="x" * 90_000))
-            assert (status, headers["Retry-After"]) == (429, "5")
+            answer, headers = await refused(alice)
+            assert headers["Retry-After"] == "5"
             assert "FMSG_MCP_UPLOAD_BYTES_PER_CALLER" in answer["error"]["message"]
             second = await begun(bob, 140_000)
-            status, answer, _ = await post(running, running.key("@eve@a.test"), call("size", data="x" * 90_000))
-            assert status == 429
+            answer, _ = await refused(running.key("@eve@a.test"))
             assert "(FMSG_MCP_UPLOAD_BYTES)" in answer["error"]["message"]
             assert (await post(running, alice, call("who")))[0] == 200
             for upload in (first, second):

@@ -9,9 +9,9 @@ import pytest
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from mcp_front.http.connection import Connection
+from mcp_front.http.connection import DISCARDED_BYTES, Connection
 from mcp_front.settings import Budgets
-from mcp_front.timer_wheel import Wheel
+from mcp_front.timer_wheel import TimerWheel
 from tests.mcp_front.fakes import Front, call, front
 from tests.mcp_front.raw import Wire, post, wire
 
@@ -176,11 +176,124 @@ async def test_there_is_one_host_and_it_is_ours(running: Front, host: bytes) -> 
         assert (await one.answer())[0] == 421
 
 
-async def test_a_wish_for_another_protocol_is_ignored(running: Front) -> None:
+H2C = (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk")
+OTHER_OFFERS = (
+    (b"Connection: upgrade", b"Upgrade: websocket"),
+    (b"Connection: keep-alive, Upgrade", b"Upgrade: TLS/1.0"),
+)
+
+
+@pytest.mark.parametrize("offer", [H2C, *OTHER_OFFERS])
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_an_offer_of_another_protocol_is_ignored(running: Front, offer: tuple[bytes, ...], at_once: bool) -> None:
+    """Java's client makes one with its first request. The body is read by its length, and the connection stays."""
+    key = running.key()
+    message = post(key, call("who", id_=1), *offer)
     async with wire(running) as one:
-        await one.say(post(running.key(), call("who"), b"Connection: Upgrade", b"Upgrade: h2c"))
-        status, _, _ = await one.answer()
-        assert status in (200, 400)
+        if at_once:
+            await one.say(message)
+        else:
+            head, body = message.split(b"\r\n\r\n", 1)
+            for piece in (head[:50], head[50:] + b"\r\n\r\n", body[:10], body[10:]):
+                await one.say(piece)
+        status, _, answer = await one.answer()
+        assert status == 200
+        assert b"@alice@a.test" in answer
+        await one.say(post(key, call("who", id_=2)))
+        assert b'"id":2' in (await one.answer())[2]
+
+
+async def test_a_body_behind_an_offer_is_no_second_request(running: Front) -> None:
+    """What would be smuggled in there is a body, and not JSON."""
+    hidden = post(running.key(), call("who", id_=7))
+    for more in ((b"Content-Length: %d" % len(hidden),), ()):
+        message = post(running.key(), call("who"), *H2C, *more)
+        head = message.split(b"\r\n\r\n")[0]
+        lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length") or line in more]
+        body = hidden
+        if not more:
+            lines.append(b"Transfer-Encoding: chunked")
+            body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(hidden), hidden)
+        async with wire(running) as one:
+            await one.say(b"\r\n".join(lines) + b"\r\n\r\n" + body)
+            status, _, answer = await one.answer()
+            assert (status, b"-32700" in answer) == (400, True)
+            await one.say(post(running.key(), call("who", id_=8)))
+            assert b'"id":8' in (await one.answer())[2]
+
+
+async def test_a_request_that_offers_and_closes_is_closed(running: Front) -> None:
+    async with wire(running) as one:
+        await one.say(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n")
+        status, headers, _ = await one.answer()
+        assert (status, headers["connection"]) == (200, "close")
+        assert await one.closed()
+
+
+@pytest.mark.parametrize(
+    "trailer",
+    [
+        b"Authorization: Bearer fmsgk_x",
+        b"X-Forwarded-For: 192.0.2.1",
+        b"Origin: http://evil.example",
+        b"X-Request-ID: x",
+        b"Content-Type: text/plain",
+        b"Host: evil.example",
+    ],
+)
+async def test_trailers_are_dropped(trailer: bytes) -> None:
+    async with front(trusted_proxies=("127.0.0.0/8",)) as running:
+        head, body = post(running.key(), call("who"), b"Transfer-Encoding: chunked").split(b"\r\n\r\n", 1)
+        head = b"\r\n".join(line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length"))
+        async with wire(running) as one:
+            await one.say(head + b"\r\n\r\n" + b"%x\r\n%b\r\n0\r\n%b\r\n\r\n" % (len(body), body, trailer))
+            status, headers, answer = await one.answer()
+            assert status == 200
+            assert b"@alice@a.test" in answer
+            assert len(headers["x-request-id"]) == 16
+
+
+async def test_trailers_do_not_count_as_another_source() -> None:
+    """They come before the key is looked up where the whole request is sent at once."""
+    async with front(budgets=Budgets(auth_failures=3), trusted_proxies=("127.0.0.0/8",)) as running:
+        statuses = []
+        for number in range(6):
+            message = post(f"fmsgk_wrong{number}", call("who"), b"Transfer-Encoding: chunked")
+            head = b"\r\n".join(line for line in message.split(b"\r\n\r\n")[0].split(b"\r\n") if b"Length" not in line)
+            async with wire(running) as one:
+                trailer = b"X-Forwarded-For: 192.0.2.%d" % number
+                await one.say(head + b"\r\n\r\n2\r\n{}\r\n0\r\n" + trailer + b"\r\n\r\n")
+                statuses.append((await one.answer())[0])
+        assert statuses == [401, 401, 401, 429, 429, 429]
+
+
+async def test_trailers_without_end_are_over_budget() -> None:
+    async with front(budgets=BRIEF) as running, wire(running) as one:
+        head = post(running.key(), call("who"), b"Transfer-Encoding: chunked").split(b"\r\n\r\n")[0]
+        head = b"\r\n".join(line for line in head.split(b"\r\n") if b"Length" not in line)
+        await one.say(head + b"\r\n\r\n2\r\n{}\r\n0\r\n" + b"X: y\r\n" * 2000)
+        assert (await one.answer())[0] in (400, 431)
+        assert await one.closed()
+
+
+async def test_what_is_thrown_away_of_an_unknown_senders_body_is_limited(running: Front) -> None:
+    size = 200 * DISCARDED_BYTES
+    head = post("fmsgk_wrong", b"").replace(b"Content-Length: 0", b"Content-Length: %d" % size)
+    async with wire(running) as one:
+        await one.say(head)
+        assert (await one.answer())[0] == 401
+        sent = 0
+
+        async def go_on() -> None:
+            nonlocal sent
+            while sent < size:
+                one.writer.write(b"x" * DISCARDED_BYTES)
+                await one.writer.drain()
+                sent += DISCARDED_BYTES
+
+        with pytest.raises(ConnectionError):
+            await go_on()
+        assert sent < size / 2
 
 
 async def test_a_body_is_asked_for_only_once_the_key_is_known(running: Front) -> None:
@@ -231,10 +344,10 @@ async def test_connections_share_the_keys_of_their_dictionaries() -> None:
     """One attribute more than Python shares, and each connection costs a kilobyte more."""
     loop = asyncio.get_running_loop()
     config = Config(app=lambda: None, http=Connection, ws="none", lifespan="off", interface="asgi3", log_config=None)
-    wheel = Wheel(now=loop.time, call_at=loop.call_at)
+    timer_wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
 
     def connection() -> Connection:
-        made = Connection(config, ServerState(), {}, loop, budgets=Budgets(), wheel=wheel)
+        made = Connection(config, ServerState(), {}, loop, budgets=Budgets(), timer_wheel=timer_wheel)
         made.url = b""
         return made
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
-from mcp_front.http.request import Envelope, Rejected, read_envelope
+from mcp_front.http.body import Body, Malformed, TooDeep, TooManyItems, read_json
+from mcp_front.http.request import ORDINARY_BYTES, Envelope, Rejected, body_rejected, read_envelope
 from mcp_front.settings import Budgets
 
 META = {
@@ -19,9 +21,8 @@ SCHEMA = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-h
 def read(message: object, headers: list[tuple[str, str]] | None = None) -> Envelope | None:
     body = message if isinstance(message, bytes) else json.dumps(message).encode()
     raw = [(name.encode(), value.encode()) for name, value in headers or []]
-    return read_envelope(
-        body, raw, budgets=Budgets(json_items=1000), header_schema=lambda name: SCHEMA if name == "by_region" else None
-    )
+    parsed = Body(read_json(body, max_depth=64), len(body))
+    return read_envelope(parsed, raw, header_schema=lambda name: SCHEMA if name == "by_region" else None)
 
 
 def call(name: str = "who", **more: Any) -> dict[str, Any]:
@@ -98,9 +99,6 @@ def test_notifications_and_answers_need_nothing() -> None:
             modern("by_region", ("mcp-param-region", "eu"), ("mcp-param-region", "eu")),
             -32020,
         ),
-        (b"[" * 70 + b"]" * 70, [], -32600),
-        (b"[" + b"1," * 100_000 + b"1]", [], -32600),
-        (b"{", [], -32700),
     ],
 )
 def test_what_does_not_hold_together_is_rejected(message: object, headers: list[tuple[str, str]], code: int) -> None:
@@ -115,7 +113,9 @@ def test_an_unsupported_version_names_those_there_are() -> None:
         read(call(_meta=meta), [("mcp-protocol-version", "2030-01-01"), *modern()[1:]])
     assert rejected.value.code == -32022
     assert rejected.value.request_id == 1
-    assert rejected.value.data == {"supported": ["2026-07-28"], "requested": "2030-01-01"}
+    supported = ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]
+    assert rejected.value.data == {"supported": supported, "requested": "2030-01-01"}
+    assert all(version in rejected.value.message for version in supported)
 
 
 def test_arguments_repeated_in_headers_have_to_be_the_same() -> None:
@@ -124,11 +124,75 @@ def test_arguments_repeated_in_headers_have_to_be_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "body"), [("JSON_DEPTH", b"[" * 70 + b"]" * 70), ("JSON_ITEMS", b"[" + b"1," * 100_000)]
+    ("error", "code", "said"),
+    [
+        (TooDeep(), -32600, "64 levels .FMSG_MCP_JSON_DEPTH"),
+        (TooManyItems(), -32600, "100000 values .FMSG_MCP_JSON_ITEMS"),
+        (Malformed(), -32700, "not JSON in UTF-8"),
+    ],
 )
-def test_a_budget_is_named(budget: str, body: bytes) -> None:
-    with pytest.raises(Rejected, match=f"FMSG_MCP_{budget}"):
-        read(body)
+def test_a_body_that_cannot_be_read_is_told_why(
+    error: Malformed | TooDeep | TooManyItems, code: int, said: str
+) -> None:
+    rejected = body_rejected(error, Budgets())
+    assert (rejected.code, rejected.status) == (code, 400)
+    assert re.search(said, rejected.message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"jsonrpc": "2.0", "id": 1, "method": "m" * 1025},
+        {"jsonrpc": "2.0", "id": "i" * 1025, "method": "ping"},
+        {"jsonrpc": "2.0", "id": 1, "method": "prompts/get", "params": {"name": "n" * 1025}},
+        {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"_meta": {"progressToken": "t" * 1025}}},
+    ],
+)
+def test_names_have_a_length(message: dict[str, Any]) -> None:
+    with pytest.raises(Rejected, match="longer than 1024 characters"):
+        read(message)
+
+
+LARGE = "x" * ORDINARY_BYTES
+
+
+@pytest.mark.parametrize("tool", ["send_message", "reply"])
+def test_the_arguments_of_what_sends_may_be_large(tool: str) -> None:
+    params = {"name": tool, "arguments": {"body": LARGE, "attachments": [{"data": LARGE}]}}
+    envelope = read({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    assert envelope is not None
+    assert envelope.params == params
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": LARGE}},
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "whoami", "arguments": {"a": LARGE}}},
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "reply", "_meta": {"a": LARGE}}},
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "reply", LARGE: 1}},
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "reply"}, "more": [LARGE]},
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"reason": LARGE}},
+    ],
+)
+def test_nothing_else_may_be_large(message: dict[str, Any]) -> None:
+    with pytest.raises(Rejected, match="Only the arguments of reply and send_message may be over 256 KiB") as rejected:
+        read(message)
+    assert rejected.value.status == 413
+
+
+@pytest.mark.parametrize("request_id", [1.5, None, True, [], {}, [1], {"a": 1}])
+def test_an_id_of_another_kind_is_told_so(request_id: object) -> None:
+    with pytest.raises(Rejected, match='"id" has to be a string or a whole number') as rejected:
+        read({"jsonrpc": "2.0", "id": request_id, "method": "ping"})
+    assert (rejected.value.code, rejected.value.request_id) == (-32600, None)
+
+
+@pytest.mark.parametrize("request_id", [1.5, None, True, [], {}, "a" * 5000, -1, 10**400])
+def test_a_cancellation_of_any_id_is_taken_and_ignored(request_id: object) -> None:
+    """A client cancels over HTTP by going away."""
+    params = {"requestId": request_id}
+    assert read({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}) is None
 
 
 async def test_a_connection_for_one_request_holds_next_to_nothing() -> None:

@@ -12,11 +12,15 @@ import pytest
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
+from ledger.values import CallerKey
+from mcp_front.http.body import Body
 from mcp_front.http.request import Envelope, read_envelope
-from mcp_front.http.response import Exchange
-from mcp_front.settings import Budgets
-from mcp_front.timer_wheel import Wheel
+from mcp_front.http.response import PIECE_BYTES, Exchange, Message, SlowReader
+from mcp_front.limits import AnswerShare, ByteBudget, answer_limits
+from mcp_front.settings import MIB, Budgets
+from mcp_front.timer_wheel import TimerWheel
 
+ANN = CallerKey("ann")
 Act = Callable[[Any], Any]
 
 
@@ -26,10 +30,12 @@ class Client:
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
         self.full: asyncio.Event | None = None
+        self.blocked = asyncio.Event()
         self._wrote = asyncio.Event()
 
     async def send(self, message: dict[str, Any]) -> None:
         if self.full is not None:
+            self.blocked.set()
             await self.full.wait()
         self.sent.append(message)
         self._wrote.set()
@@ -76,8 +82,10 @@ class Bench:
         self.server: Server[Any] = Server("t", on_call_tool=call_tool)
         self.client = Client()
         loop = asyncio.get_running_loop()
-        self.wheel = Wheel(now=loop.time, call_at=loop.call_at)
+        self.timer_wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
         self.exchange: Exchange | None = None
+        self.answers = ByteBudget(answer_limits(Budgets(answer_bytes=8 * MIB, answer_bytes_per_caller=4 * MIB)))
+        self.stall_s = 60.0
 
     async def run(
         self,
@@ -94,12 +102,14 @@ class Bench:
         self.exchange = Exchange(
             envelope,
             self.client.send,
-            wheel=self.wheel,
+            timer_wheel=self.timer_wheel,
             accepts_json=json_,
             accepts_stream=stream,
             stream_after_s=after_s,
             ping_s=ping_s,
             request="the request",
+            answer_share=AnswerShare(self.answers, ANN),
+            write_stall_s=self.stall_s,
             extra_headers=[(b"x-request-id", b"r")],
         )
         await self.exchange.run(self.server, {})
@@ -112,9 +122,7 @@ class Bench:
             meta["io.modelcontextprotocol/clientCapabilities"] = {}
             headers = [(b"mcp-protocol-version", b"2026-07-28"), (b"mcp-method", method.encode()), (b"mcp-name", b"t")]
         message = {"jsonrpc": "2.0", "id": 9, "method": method, "params": {"name": "t", "_meta": meta}}
-        envelope = read_envelope(
-            json.dumps(message).encode(), headers, budgets=Budgets(), header_schema=lambda name: None
-        )
+        envelope = read_envelope(Body(message, 100), headers, header_schema=lambda name: None)
         assert envelope is not None
         return envelope
 
@@ -130,7 +138,7 @@ async def test_what_is_there_soon_is_plain_json() -> None:
     assert json.loads(bench.client.body)["result"]["content"][0]["text"] == "done"
     assert dict(bench.client.sent[0]["headers"])[b"x-request-id"] == b"r"
     assert bench.request == "the request"
-    assert len(bench.wheel) == 0
+    assert len(bench.timer_wheel) == 0
 
 
 async def test_what_takes_longer_becomes_a_stream_with_pings() -> None:
@@ -146,7 +154,7 @@ async def test_what_takes_longer_becomes_a_stream_with_pings() -> None:
     await running
     assert (bench.client.content_type, bench.client.complete) == ("text/event-stream", True)
     assert [event["id"] for event in bench.client.events()] == [9]
-    assert len(bench.wheel) == 0
+    assert len(bench.timer_wheel) == 0
 
 
 async def test_progress_comes_ahead_of_the_answer_where_it_was_asked_for() -> None:
@@ -195,7 +203,7 @@ async def test_a_client_that_has_gone_ends_the_call(after_s: float) -> None:
     await running
     assert ended.is_set()
     assert not bench.client.complete
-    assert len(bench.wheel) == 0
+    assert len(bench.timer_wheel) == 0
     assert not running.cancelling()
     bench.exchange.lost()
     bench.exchange.due()
@@ -270,6 +278,111 @@ async def test_half_a_surrogate_pair_is_still_json() -> None:
     bench = Bench(odd)
     await bench.run()
     assert json.loads(bench.client.body)["result"]["content"][0]["text"] == "x\ud800y"
+
+
+LONG = 'long\U0001f600"\\ ' * 20_000
+
+
+async def answer_long(ctx: Any) -> str:
+    return LONG
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_large_answer_is_written_in_pieces(stream: bool, modern: bool) -> None:
+    bench = Bench(answer_long)
+    await bench.run(json_=not stream, modern=modern)
+    answer = bench.client.events()[0] if stream else json.loads(bench.client.body)
+    assert bench.client.content_type == ("text/event-stream" if stream else "application/json")
+    assert answer["result"]["content"][0]["text"] == LONG
+    assert bench.client.complete
+    assert max(len(message.get("body", b"")) for message in bench.client.sent) < 3 * PIECE_BYTES
+    assert bench.answers.total == 0 or bench.answers.total >= 4 * len(LONG)
+    assert len(bench.timer_wheel) == 0
+
+
+async def test_others_have_their_turn_while_a_large_answer_is_written() -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.ensure_future(count())
+    bench = Bench(answer_long)
+    await bench.run()
+    counting.cancel()
+    assert turns >= len(LONG) // PIECE_BYTES
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"id": 1, "result": {"a": [LONG, {"b": LONG + "x", "c": 1}], "d": None, "e": "short"}},
+        {"id": LONG},
+        {"result": [str(number) * 50 for number in range(20_000)]},
+        {"result": LONG + "\ud800" + LONG, "x": "\udfff"},
+    ],
+)
+def test_pieces_together_are_the_message(message: dict[str, Any]) -> None:
+    made = Message(message)
+    assert made.whole is None
+    pieces = list(made.pieces())
+    assert json.loads(b"".join(pieces)) == message
+    assert max(map(len, pieces)) < 13 * PIECE_BYTES
+    assert b"\n" not in b"".join(pieces)
+
+
+def test_a_small_message_is_made_at_once() -> None:
+    assert Message({"id": 1}).whole == b'{"id":1}'
+
+
+async def test_an_answer_is_on_the_budget_until_it_is_written() -> None:
+    bench = Bench(answer_long)
+    bench.client.full = asyncio.Event()
+    running = asyncio.ensure_future(bench.run())
+    await bench.client.blocked.wait()
+    held = bench.answers.total
+    assert held >= 4 * len(LONG)
+    bench.client.full.set()
+    await running
+    assert json.loads(bench.client.body)["result"]["content"][0]["text"] == LONG
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_an_answer_that_there_is_no_memory_for_says_so(modern: bool) -> None:
+    async def answer(ctx: Any) -> str:
+        return LONG * 10
+
+    bench = Bench(answer)
+    await bench.run(modern=modern)
+    result = json.loads(bench.client.body)["result"]
+    assert result["isError"]
+    assert "FMSG_MCP_ANSWER_BYTES_PER_CALLER" in result["content"][0]["text"]
+    assert "Ask for less" in result["structuredContent"]["error"]["reason"]
+
+
+async def test_a_client_that_does_not_take_a_large_answer_is_given_up() -> None:
+    bench = Bench(answer_long)
+    bench.stall_s = -1e6
+    bench.client.full = asyncio.Event()
+    with pytest.raises(SlowReader):
+        await bench.run()
+
+
+async def test_a_client_that_goes_away_ends_the_writing() -> None:
+    bench = Bench(answer_long)
+    bench.client.full = asyncio.Event()
+    running = asyncio.ensure_future(bench.run())
+    await bench.client.blocked.wait()
+    assert bench.exchange is not None
+    bench.exchange.lost()
+    bench.client.full.set()
+    await running
+    assert len(bench.client.sent) == 1
+    assert not bench.client.complete
 
 
 async def test_there_is_no_way_back_to_the_client() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from mcp_front.offer import FmsgToolbox
+from mcp_front.settings import FrontSettings
 from mcp_front.stdio.early_initialize import HANDSHAKE_VERSIONS, MAX_LINE_BYTES, Greeter, greeting
 from mcp_front.stdio.file_descriptors import Wire
+from mcp_front.tools.registry import tools_for
 from tests.mcp_front.fakes import request
 from tests.mcp_front.stdio.test_serve import session
 
@@ -23,7 +24,7 @@ def initialize(version: str = "2025-06-18", **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("version", [*HANDSHAKE_PROTOCOL_VERSIONS, "2026-07-28", "1999-01-01", ""])
 async def test_it_is_what_the_sdk_answers(version: str) -> None:
     message = initialize(version, capabilities={"roots": {"listChanged": True}, "sampling": {}})
-    async with session(api_key=None, toolbox=FmsgToolbox()) as client:
+    async with session(api_key=None, tools=tools_for(FrontSettings(transport="stdio"))) as client:
         by_the_sdk = await client.ask(message)
     told = greeting(json.dumps(message).encode(), version="1.2.3")
     assert told is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ from mcp_front.stdio.early_initialize import Greeted
 from mcp_front.stdio.file_descriptors import Wire
 from mcp_front.stdio.pipes import Lines, Sink, lines_from, sink_to
 from mcp_front.stdio.serve import serve_stdio
-from mcp_front.toolbox import Toolbox
+from mcp_front.tools.tool import Tool
 from sandbox.host import SandboxHost, serve
 from tests.mcp_front.fakes import ANSWER_S, FakeToolbox, call, request
 
@@ -76,7 +76,7 @@ async def session(
     api_key: str | None = "",
     api_url: str | None = "",
     broken: Exception | None = None,
-    toolbox: Toolbox | None = None,
+    tools: Mapping[str, Tool] | None = None,
     greeted: Greeted | None = None,
 ) -> AsyncIterator[Session]:
     """A running server. Empty key and URL stand for good ones."""
@@ -103,7 +103,7 @@ async def session(
                 backend=backend,
                 version="1.2.3",
                 stop=client.stop,
-                toolbox=toolbox or fake,
+                tools=tools or fake.tools,
                 greeted=greeted or Greeted(),
             )
             client.ended.set()
@@ -132,7 +132,7 @@ async def test_without_configuration_it_shows_what_it_has_and_says_what_is_missi
     async with session(api_key=api_key, api_url=api_url) as client:
         answer = await client.begin()
         assert answer["result"]["serverInfo"]["version"] == "1.2.3"
-        assert len((await client.ask(request("tools/list")))["result"]["tools"]) == 6
+        assert len((await client.ask(request("tools/list")))["result"]["tools"]) == 7
         result = (await client.ask(call("who")))["result"]
         assert result["isError"]
         assert missing in result["content"][0]["text"]

@@ -15,6 +15,7 @@ import pytest
 from fmsg.transfer import Download
 from mcp_front.settings import FrontSettings
 from mcp_front.tools.download import _type_of
+from mcp_front.tools.registry import tools_for
 from tests.mcp_front.agents import Agent, Answer, World, names_below, until
 
 PNG = base64.b64decode(
@@ -122,7 +123,7 @@ async def test_a_hosted_server_refuses_save_to(world: World, ann: Agent, bob: Ag
 
 
 async def test_a_file_is_written_whole_and_for_its_owner_alone(world: World, ann: Agent, tmp_path: Path) -> None:
-    bob = local(world)
+    bob = local(world, tmp_path)
     data = os.urandom(3_000_000)
     message_id = await attach(ann, bob, "data.bin", data)
     target = tmp_path / "data.bin"
@@ -180,17 +181,16 @@ async def test_never_over_what_is_there(world: World, ann: Agent, tmp_path: Path
     assert not (tmp_path / "nothing").exists()
 
 
-async def test_without_a_directory_a_path_through_a_link_is_refused_with_the_real_one(
-    world: World, ann: Agent, tmp_path: Path
-) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "real")
+async def test_without_a_directory_nothing_is_saved_and_the_tool_only_reads(world: World, ann: Agent) -> None:
     bob = local(world)
     message_id = await attach(ann, bob, "a.txt", b"x")
-    got = await bob.call(
-        "download_attachment", id=message_id, filename="a.txt", save_to=str(tmp_path / "link" / "a.txt")
-    )
-    assert str(tmp_path / "real" / "a.txt") in got.text
+    got = await bob.call("download_attachment", id=message_id, filename="a.txt", save_to="/tmp/a.txt")
+    assert got.text.startswith("save_to: works only with a server")
+    assert "FMSG_MCP_DOWNLOAD_DIR" in got.text
+    tool = tools_for(bob.context.settings)["download_attachment"].definition
+    assert tool.annotations is not None
+    assert tool.annotations.read_only_hint
+    assert "save_to" not in tool.input_schema["properties"]
 
 
 @pytest.mark.parametrize("status", [404, 500])

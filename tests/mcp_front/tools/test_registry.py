@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
+import hypothesis
 import jsonschema
-import mcp_types
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from mcp.shared.exceptions import MCPError
 
-from mcp_front.tools.registry import TOOLS, call_tool, tool_definitions
+from mcp_front.settings import FrontSettings
+from mcp_front.tools.registry import call_tool, tools_for
 from tests.mcp_front.agents import Agent, World, check_result, running_world
 
-Transport = Literal["stdio", "http"]
-PROFILES: list[Transport] = ["stdio", "http"]
+HTTP = FrontSettings()
+STDIO = FrontSettings(transport="stdio")
+LOCAL = FrontSettings(transport="stdio", download_dir=Path("/"), upload_dir=Path("/"))
+PROFILES = pytest.mark.parametrize("settings", [HTTP, STDIO, LOCAL], ids=["http", "stdio", "local"])
 
 JSON = st.recursive(
     st.none()
@@ -52,22 +55,23 @@ VALID: dict[str, dict[str, Any]] = {
 
 
 def properties(name: str) -> list[str]:
-    return [*TOOLS[name].definition_for("stdio").input_schema["properties"], "surprise"]
+    return [*tools_for(LOCAL)[name].definition.input_schema["properties"], "surprise"]
 
 
-def wire(profile: Transport) -> list[dict[str, Any]]:
-    return [tool.model_dump(by_alias=True, exclude_none=True, mode="json") for tool in tool_definitions(profile)]
+def wire(settings: FrontSettings) -> list[dict[str, Any]]:
+    definitions = [tool.definition for tool in tools_for(settings).values()]
+    return [definition.model_dump(by_alias=True, exclude_none=True, mode="json") for definition in definitions]
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_all_the_tools_cost_a_client_less_than_20_kb(profile: Transport) -> None:
-    answer = {"jsonrpc": "2.0", "id": 1, "result": {"tools": wire(profile), "ttlMs": 300000, "cacheScope": "public"}}
+@PROFILES
+def test_all_the_tools_cost_a_client_less_than_20_kb(settings: FrontSettings) -> None:
+    answer = {"jsonrpc": "2.0", "id": 1, "result": {"tools": wire(settings), "ttlMs": 300000, "cacheScope": "public"}}
     assert len(json.dumps(answer, separators=(",", ":")).encode()) < 20_000
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_schemas_are_valid_closed_described_and_bounded(profile: Transport) -> None:
-    for tool in tool_definitions(profile):
+@PROFILES
+def test_schemas_are_valid_closed_described_and_bounded(settings: FrontSettings) -> None:
+    for tool in (tool.definition for tool in tools_for(settings).values()):
         jsonschema.Draft202012Validator.check_schema(tool.input_schema)
         jsonschema.Draft202012Validator.check_schema(tool.output_schema or {})
         assert (tool.output_schema or {}).get("type") == "object"
@@ -94,14 +98,8 @@ def _objects(schema: Any) -> list[dict[str, Any]]:
 
 
 def test_definitions_need_no_configuration_and_are_the_same_every_time() -> None:
-    assert wire("http") == wire("http")
-    assert [tool["name"] for tool in wire("stdio")] == [tool["name"] for tool in wire("http")]
-
-
-async def test_an_unknown_tool_is_an_error_of_the_protocol(ann: Agent) -> None:
-    with pytest.raises(MCPError) as error:
-        await call_tool(ann.context, "no_such_tool", {})
-    assert error.value.error.code == mcp_types.INVALID_PARAMS
+    assert wire(HTTP) == wire(HTTP)
+    assert [tool["name"] for tool in wire(STDIO)] == [tool["name"] for tool in wire(HTTP)]
 
 
 async def test_an_argument_that_does_not_fit_is_an_error_of_the_domain(ann: Agent) -> None:
@@ -136,16 +134,16 @@ async def test_what_others_wrote_is_scrubbed_of_credentials_in_every_form(world:
         assert "[redacted fmsg key]" in got.text
 
 
-@pytest.mark.parametrize("name", sorted(TOOLS))
+@pytest.mark.parametrize("name", sorted(tools_for(HTTP)))
 def test_arguments_that_break_the_schema_never_get_further_than_a_result(name: str) -> None:
     """No exception, no hang, no half-sent message, whatever is given."""
     with asyncio.Runner() as runner:
-        stack = AsyncExitStack()
+        stack, tool = AsyncExitStack(), tools_for(HTTP)[name]
         world = runner.run(stack.enter_async_context(running_world()))
         ann = world.agent("ann")
         runner.run(ann.send(ann, "first"))
 
-        @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+        @hypothesis.settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
         @given(
             arguments=st.dictionaries(st.sampled_from(properties(name)), JSON, max_size=3) | st.none(),
             missing=st.sets(st.sampled_from(properties(name)), max_size=1),
@@ -156,10 +154,10 @@ def test_arguments_that_break_the_schema_never_get_further_than_a_result(name: s
                 arguments = {**kept, **arguments}
             if name == "wait_for_message":
                 arguments = {**(arguments or {}), "timeout_seconds": 0, "settle_seconds": 0}
-            check_result(name, "http", runner.run(call_tool(ann.context, name, arguments)))
+            check_result(tool, runner.run(call_tool(ann.context, tool, arguments)))
 
         fuzz()
         page = runner.run(ann.context.caller.api.list_sent(limit=100))
         assert not [message for message in page.messages if message.is_draft]
-        assert runner.run(world.store.chores.depth()) == 0
+        assert runner.run(world.store.deferred.depth()) == 0
         runner.run(stack.aclose())

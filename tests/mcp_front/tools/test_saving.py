@@ -28,7 +28,7 @@ async def test_chunks_go_to_the_file_as_they_come(tmp_path: Path) -> None:
             sizes.append(path.stat().st_size)
             yield bytes([number]) * 1000
 
-    with closing(Target(str(path), within=None)) as target:
+    with closing(Target(str(path), within=tmp_path)) as target:
         assert await target.write(download(chunks())) == 5000
     assert sizes == [0, 1000, 2000, 3000, 4000]
     assert path.stat().st_size == 5000

@@ -13,7 +13,7 @@ from mcp_front.framing import STATEMENT
 from mcp_front.settings import FrontSettings
 from mcp_front.tools.batch import BODY_BYTES, BUDGET_BYTES
 from mcp_front.tools.subscriptions import _listed
-from mcp_front.tools.wait import SHOWN_PENDING
+from mcp_front.tools.wait import SHOWN_PENDING, WAIT_FOR_MESSAGE
 from mcp_front.topics import TOPICS
 from mcp_front.waiting.request import WaitOutcome, WaitSettings
 from mcp_front.waiting.subscribed import Summary
@@ -414,7 +414,7 @@ async def test_the_largest_timeout_is_small(
     got = await wait(bob, subscription="s" * 64, thread_of=str(MAX_ID), from_=sender)
     assert got.size_bytes() < 600
     assert got["next"].startswith(f'Next: wait_for_message with after_id "{MAX_ID}", ')
-    check_result("wait_for_message", "http", got.result)
+    check_result(WAIT_FOR_MESSAGE, got.result)
 
 
 @pytest.mark.parametrize("argument", ["after_id", "thread_of"])

@@ -35,7 +35,7 @@ async def run(*arguments: str, **changes: str) -> tuple[int | None, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "ops.cli",
+        "fmsg_mcpd",
         "caller",
         *arguments,
         env=environ(**changes),
@@ -66,7 +66,7 @@ class House:
 @pytest.fixture
 async def house(redis_url: str, tmp_path: Path) -> AsyncIterator[House]:
     async with AsyncExitStack() as stack:
-        sandbox = await Child.start("sandbox", "sandbox", "--domain", "here.test", env={}, log_dir=tmp_path)
+        sandbox = await Child.start("sandbox", "sandbox", "--json", "--domain", "here.test", env={}, log_dir=tmp_path)
         stack.push_async_callback(sandbox.stop)
         host = (await sandbox.announcement("url"))[0]
         control = SandboxControl(host["control"])

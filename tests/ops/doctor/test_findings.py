@@ -5,7 +5,21 @@ import asyncio
 import msgspec
 import pytest
 
-from ops.doctor.findings import Check, Clean, Finding, Level, Trouble, is_fit, line, summary, to_json
+from ops.doctor.findings import (
+    FIT,
+    OUTAGE,
+    WRONG,
+    Check,
+    Clean,
+    Finding,
+    Level,
+    Trouble,
+    exit_status,
+    is_fit,
+    line,
+    summary,
+    to_json,
+)
 
 CHECK = Check(name="redis", tried="PING it", within_s=20.0, late="Look at it.")
 
@@ -38,6 +52,7 @@ async def test_what_takes_too_long_is_a_failure() -> None:
 
     found, _ = await msgspec.structs.replace(CHECK, within_s=0.01).run(work, str)
     assert (found.level, found.came, found.do) == ("failure", "no answer within 0.01 s", "Look at it.")
+    assert found.outage
 
 
 async def test_a_fault_of_ours_does_not_end_the_examination() -> None:
@@ -67,6 +82,28 @@ def test_a_line_for_people() -> None:
     assert line(finding("warning"), colours=True).startswith("\x1b[33mWARNING ")
 
 
+def test_a_long_line_breaks_between_words() -> None:
+    told = line(
+        finding("failure", came="the connection was refused", do="Start the host, or correct host and port."),
+        columns=60,
+    )
+    assert told.splitlines() == [
+        "FAILED   dns               look it up: the connection was",
+        " " * 27 + "refused",
+        " " * 27 + "-> Start the host, or correct",
+        " " * 30 + "host and port.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("failures", "status"), [([], FIT), ([True, True], OUTAGE), ([True, False], WRONG), ([False], WRONG)]
+)
+def test_the_exit_status_tells_an_outage_from_what_is_wrong(failures: list[bool], status: int) -> None:
+    found = [finding("warning"), finding()]
+    found += [Finding(check="x", level="failure", tried="", came="", outage=outage) for outage in failures]
+    assert exit_status(found) == status
+
+
 @pytest.mark.parametrize(
     ("levels", "fit", "told"),
     [
@@ -86,5 +123,14 @@ def test_json_has_it_all() -> None:
     assert decoded == {
         "role": "stdio",
         "ok": True,
-        "findings": [{"check": "dns", "level": "warning", "tried": "look it up", "came": "192.0.2.1", "do": "Look."}],
+        "findings": [
+            {
+                "check": "dns",
+                "level": "warning",
+                "tried": "look it up",
+                "came": "192.0.2.1",
+                "do": "Look.",
+                "outage": False,
+            }
+        ],
     }

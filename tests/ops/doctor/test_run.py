@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from fmsg.errors import BadInput
-from ledger.embedded import EmbeddedRedis
+from ledger.embedded import EmbeddedRedis, free_port
 from ledger.seal import SealKeys
 from ops.cli import main
-from ops.doctor.run import Options, examine, likely_role, read_key, secrets_of
+from ops.doctor.run import Group, Options, examine, likely_role, read_key, secrets_of
+from ops.own_redis import own_redis
 from sandbox.host import SandboxHost, serve
 
 ALICE = "@alice@here.test"
@@ -42,7 +44,7 @@ async def run(*arguments: str, **environ: str) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "ops.cli",
+        "fmsg_mcpd",
         "doctor",
         *arguments,
         env={**ours, **environ},
@@ -94,9 +96,32 @@ async def test_redis_that_is_away_is_said_without_its_password(place: Place, red
     url = f"redis://:hunter2hunter2@127.0.0.1:{redis_server.port}/0"
     environ = {"FMSG_API_URL": place.url, "FMSG_REDIS_URL": url, "FMSG_SEAL_KEY": SEAL_KEY}
     status, out, err = await run("--only", "redis", **environ)
-    assert (status, err) == (1, "")
+    assert (status, err) == (1, ""), "a wrong password is no outage"
     assert "FAILED   redis" in out
     assert "hunter2" not in out
+    environ["FMSG_REDIS_URL"] = f"redis://:hunter2hunter2@127.0.0.1:{free_port()}/0"
+    status, out, _ = await run("--only", "redis", **environ)
+    assert status == 75
+    assert "Nothing listens there" in out
+
+
+@pytest.mark.processes
+async def test_a_host_that_is_away_is_an_outage_and_a_wrong_path_is_none(place: Place) -> None:
+    environ = {"FMSG_API_URL": f"http://127.0.0.1:{free_port()}", "FMSG_API_KEY": place.key}
+    status, out, _ = await run("--only", "host", **environ)
+    assert (status, "connection refused" in out) == (75, True)
+    status, out, _ = await run("--only", "host", **{**environ, "FMSG_API_URL": f"{place.url}/nowhere"})
+    assert (status, "a path may be missing" in out) == (1, True)
+
+
+@pytest.mark.processes
+async def test_the_redis_of_an_up_is_looked_at_by_its_directory(place: Place, tmp_path: Path) -> None:
+    async with own_redis(tmp_path / "data") as server:
+        status, out, err = await run("--only", "redis", "--data-dir", str(tmp_path / "data"), FMSG_API_URL=place.url)
+    assert (status, err) == (0, "")
+    assert "all parts work" in out
+    assert server.password not in out
+    assert (await run("--data-dir", str(tmp_path)))[0] == 2
 
 
 @pytest.mark.processes
@@ -141,13 +166,39 @@ async def test_only_what_was_asked_for_is_checked(place: Place) -> None:
     ],
 )
 async def test_what_cannot_be_tried_is_a_matter_of_configuration(environ: dict[str, str]) -> None:
-    assert set(await checks(Options(), environ, role="fleet")) <= {"configuration", "file limit", "allowed hosts"}
+    found = [one async for one in examine(Options(), environ, role="fleet")]
+    assert {one.check for one in found if one.level != "skipped"} <= {"configuration", "file limit", "allowed hosts"}
+
+
+@pytest.mark.parametrize(
+    ("group", "environ", "came"),
+    [
+        ("host", {}, "it is not set|is not set"),
+        ("host", {"FMSG_API_URL": "ftp://x"}, "http"),
+        ("host", {"FMSG_API_URL": "http://host.example"}, "cleartext"),
+        ("redis", {}, "is not set"),
+        ("redis", {"FMSG_REDIS_URL": "http://user:hunter2@x"}, "scheme … is unknown"),
+        ("redis", {"FMSG_REDIS_URL": "redis://:hun#ter2@x"}, "it has a # in it"),
+        ("proxy", {}, "no URL is given"),
+    ],
+)
+@pytest.mark.parametrize("role", ["stdio", "fleet"])
+async def test_a_check_that_was_asked_for_and_cannot_be_made_is_a_failure(
+    group: Group, environ: dict[str, str], came: str, role: str
+) -> None:
+    (found,) = [one async for one in examine(Options(only=(group,)), environ, role=role)]
+    assert (found.check, found.level, found.outage) == (group, "failure", False)
+    assert re.search(came, found.came)
+    assert found.do
+    assert "ter2" not in f"{found.came}{found.do}"
 
 
 async def test_a_proxy_takes_a_key() -> None:
     options = Options(mcp_url="http://127.0.0.1:1/mcp", only=("proxy",))
     found = [one async for one in examine(options, {}, role="front")]
-    assert [(one.check, one.level) for one in found] == [("proxy", "skipped")]
+    assert [(one.check, one.level) for one in found] == [("proxy", "failure")]
+    found = [one async for one in examine(Options(mcp_url="http://127.0.0.1:1/mcp"), {}, role="front")]
+    assert ("proxy", "skipped") in [(one.check, one.level) for one in found]
     found = [one async for one in examine(options, {}, role="front", key="fmsgk_a2V5")]
     assert [(one.check, one.level) for one in found] == [("proxy", "failure")]
 

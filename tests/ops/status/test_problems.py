@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from ops.status.picture import OWNERLESS, UNREPORTED, Picture, Queue
-from ops.status.problems import Problem, problems_of
+from ops.status.problems import Problem, is_well, problems_of
 from tests.ops.pictures import NOW_S, callers, daemon, picture, process, server
 
 
@@ -27,7 +27,11 @@ DAEMONS = (process("daemon", "box-1"), process("daemon", "box-2"))
 @pytest.mark.parametrize(
     ("shown", "level", "what"),
     [
-        (picture(daemons=(), processes=(FRONT, WORKER)), "bad", "no daemon runs, and 100 callers wait by polling"),
+        (
+            picture(daemons=(), processes=(FRONT, WORKER)),
+            "bad",
+            "no daemon runs, so fronts poll for 100 callers",
+        ),
         (
             picture(daemons=(), processes=(FRONT, WORKER), callers=callers(active=0, looked_at=0, live=0)),
             "warning",
@@ -42,7 +46,7 @@ DAEMONS = (process("daemon", "box-1"), process("daemon", "box-2"))
         (
             picture(processes=(*DAEMONS, process("daemon", "box-9"), FRONT, WORKER)),
             "warning",
-            "daemon box-9 ran a moment ago, and its heart does not beat",
+            "daemon box-9 runs and sends no heartbeat",
         ),
         (picture(processes=(*DAEMONS, WORKER)), "bad", "no front"),
         (picture(processes=(*DAEMONS, process("front", draining=1.0), WORKER)), "bad", "no front"),
@@ -54,7 +58,7 @@ DAEMONS = (process("daemon", "box-1"), process("daemon", "box-2"))
         (picture(processes=(*DAEMONS, FRONT)), "warning", "no worker"),
         (picture(queue=Queue(error="away")), "warning", "the job queue cannot be read: away"),
         (picture(queue=Queue(jobs=3, late_s=600.0)), "warning", "the oldest of 3 jobs is 10 min late"),
-        (picture(chores=5000), "warning", "5000 chores"),
+        (picture(deferred=5000), "warning", "5000 deferred tasks"),
         (picture(processes=(*DAEMONS, process("front", loop_lag_s=0.4), WORKER)), "warning", "runs 400 ms behind"),
         (
             picture(processes=(process("daemon", "box-1", ingest_lag_s=30.0), DAEMONS[1], FRONT, WORKER)),
@@ -117,13 +121,87 @@ def test_the_worst_comes_first() -> None:
     assert [problem.level for problem in found] == ["bad", "bad", "warning", "warning", "note"]
 
 
-def test_a_full_redis_is_what_is_wrong_and_not_that_nobody_says_he_is_there() -> None:
-    """Nobody can: daemons were started that ran already, while the server stayed full."""
+def test_a_full_redis_is_what_is_wrong_and_not_that_no_process_announces_itself() -> None:
+    """None can."""
     full = server(used_memory_bytes=104 * 2**20)
     problem = only(picture(daemons=(), processes=(), server=full, callers=callers(live=0, states={OWNERLESS: 100})))
-    assert (problem.level, "104 %" in problem.what, "who runs cannot be seen" in problem.what) == ("bad", True, True)
+    assert (problem.level, "104 %" in problem.what, "which processes run" in problem.what) == (
+        "bad",
+        True,
+        True,
+    )
     assert "maxmemory" in problem.do
 
 
-def test_the_all_in_one_is_front_daemon_and_worker() -> None:
-    assert problems_of(picture(daemons=(daemon(), daemon("box-2")), processes=(process("up"),))) == ()
+def test_the_all_in_one_is_front_daemon_and_worker_and_needs_no_second_daemon() -> None:
+    up = process("up")
+    assert problems_of(picture(daemons=(daemon(process=up),), processes=(up,))) == ()
+
+
+@pytest.mark.parametrize("facts", [{}, {"draining": 1.0}, {"loop_lag_s": 5.0}])
+def test_a_process_that_fell_silent_is_a_problem_and_what_it_said_counts_no_more(facts: dict[str, float]) -> None:
+    problem = only(picture(processes=(*DAEMONS, FRONT, WORKER, process("front", "box-7", silent_s=34.0, **facts))))
+    assert (problem.level, problem.what) == ("warning", "front box-7 has said nothing for 34 s")
+    assert "--forget-silent" in problem.do
+
+
+def test_the_only_front_that_hangs_is_no_front() -> None:
+    found = problems_of(picture(processes=(*DAEMONS, WORKER, process("front", silent_s=34.0))))
+    assert [problem.what for problem in found] == ["no front runs", "front box-1 has said nothing for 34 s"]
+
+
+def test_a_process_whose_supervisor_found_it_dead_is_silent_at_once() -> None:
+    problem = only(picture(processes=(*DAEMONS, FRONT, WORKER, process("front", "box-7", silent_s=1.0, ended=1.0))))
+    assert problem.what == "front box-7 ended without saying so, 1 s ago"
+
+
+def test_a_process_that_was_replaced_is_worth_a_note() -> None:
+    """Each start of a process replaces one that went before it, on the same machine and for the same role."""
+    dead = process("front", "box-7", silent_s=300.0)
+    successor = process("front", "box-8", age_s=290.0)
+    shown = picture(processes=(*DAEMONS, FRONT, WORKER, dead, successor))
+    problem = only(shown)
+    assert problem.level == "note"
+    assert problem.what.startswith("1 process ended without saying so within the last hour and was replaced: front box")
+    assert is_well(shown)
+    assert dead not in shown.shown("front")
+    for other in (
+        process("front", "rack-8", age_s=290.0),
+        process("worker", "box-8", age_s=290.0),
+        process("front", "box-8", age_s=400.0),
+    ):
+        shown = picture(processes=(*DAEMONS, FRONT, WORKER, dead, other))
+        assert "front box-7 has said nothing for 5 min" in [problem.what for problem in problems_of(shown)]
+        assert not is_well(shown)
+
+
+def test_one_start_replaces_one_process() -> None:
+    dead = [process("worker", f"box-{number}", silent_s=300.0) for number in (7, 8)]
+    successors = [process("worker", "box-9", age_s=290.0)]
+    found = [one.level for one in problems_of(picture(processes=(*DAEMONS, FRONT, *dead, *successors)))]
+    assert found == ["warning", "note"]
+
+
+def test_a_redis_that_has_just_started_has_not_heard_of_all_yet() -> None:
+    gone = tuple(process(role, silent_s=200.0) for role in ("front", "worker"))
+    assert problems_of(picture(daemons=(), processes=gone, server=server(uptime_s=3.0))) == ()
+
+
+@pytest.mark.parametrize(("lost", "whom"), [(2, ""), (1, " 1 of 2 daemons")])
+def test_an_outage_of_the_host_comes_first(lost: int, whom: str) -> None:
+    gone = {"host_lost_at_s": NOW_S - 360.0, "host_error": "503 Service Unavailable"}
+    shown = picture(
+        daemons=(daemon("box-1", **gone), daemon("box-2", **(gone if lost == 2 else {}))),
+        callers=callers(live=0, states={"backing_off": 100}, errors=(("503", 100),)),
+    )
+    first, second = problems_of(shown)
+    assert first.level == "bad"
+    assert first.what == f"the fmsg host has not answered{whom} for 6 min: 503 Service Unavailable"
+    assert "no live feed" in second.what
+
+
+def test_a_store_that_refuses_writes_comes_first_and_nobody_is_missed() -> None:
+    problem = only(picture(processes=(), daemons=(), refuses="READONLY You can't write against a read only replica."))
+    assert problem.level == "bad"
+    assert "refuses writes" in problem.what
+    assert "READONLY" in problem.what

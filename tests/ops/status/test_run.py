@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from ledger.embedded import EmbeddedRedis, free_port
+from ledger.operators import Process
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from ops.cli import main
+from ops.own_redis import url_in
 from ops.presence import presence
 from ops.processes import Child
 from ops.status.picture import Picture
@@ -35,7 +37,7 @@ async def status(*arguments: str, **changes: str) -> AsyncIterator[asyncio.subpr
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "ops.cli",
+        "fmsg_mcpd",
         "status",
         *arguments,
         env=environ(**changes),
@@ -72,7 +74,7 @@ async def test_a_fleet_is_shown(redis_server: EmbeddedRedis, redis_url: str, tmp
                 code, out, err = await run("--json", FMSG_REDIS_URL=redis_url)
     finally:
         await daemon.stop()
-    assert (code, err) == (0, "")
+    assert (code, err) == (1, "")
     told = json.loads(out)
     assert [one["name"].endswith(f"-{daemon.pid}") for one in told["daemons"]] == [True]
     assert {"waits_held": 41.0} in [one["facts"] for one in told["processes"]]
@@ -94,10 +96,51 @@ async def test_a_watch_goes_on_until_interrupted(redis_url: str) -> None:
 @pytest.mark.processes
 async def test_redis_that_is_away_is_said() -> None:
     code, out, err = await run(FMSG_REDIS_URL=f"redis://:hunter2@127.0.0.1:{free_port()}")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert "doctor" in err
     assert "Traceback" not in err
     assert "hunter2" not in err
+
+
+@pytest.mark.processes
+async def test_an_up_is_known_by_its_data_directory(tmp_path: Path) -> None:
+    """No seal key and no Redis URL. The exit status says whether all is well."""
+    data = tmp_path / "data"
+    env = {"FMSG_API_URL": f"http://127.0.0.1:{free_port()}", "FMSG_MCP_PORT": "0"}
+    up = await Child.start("up", "up", "--data-dir", str(data), env=env, log_dir=tmp_path)
+
+    async def problems(*more: str) -> str:
+        code, out, err = await run("--json", "--data-dir", str(data), *more, FMSG_SEAL_KEY="")
+        told = json.loads(out)
+        assert (code, err) == (0 if told["well"] else 1, "")
+        return ", ".join(problem["what"] for problem in told["problems"])
+
+    try:
+        await up.announcement("mcp_url")
+        while "runs" in (found := await problems()):
+            assert "only one" not in found
+        async with RedisStore(url_in(data), seal=SealKeys.parse(SEAL_KEY)) as store:
+            gone = Process(id="gone", role="front", name="elsewhere-1", version="1", since_s=1.0, facts={"ended": 1.0})
+            await store.processes.announce(gone)
+            assert "front elsewhere-1 ended without saying so" in await problems()
+            assert "elsewhere-1" not in await problems("--forget-silent")
+            assert "gone" not in [process.id for process in await store.processes.present()]
+    finally:
+        await up.stop()
+
+
+@pytest.mark.parametrize(("shown", "code"), [(picture(), 0), (picture(daemons=()), 1)])
+def test_the_exit_status_is_for_monitoring(
+    shown: Picture, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def look(*_: object, **__: object) -> Picture:
+        return shown
+
+    monkeypatch.setattr("ops.status.run.take_picture", look)
+    for name, value in environ(FMSG_REDIS_URL="redis://127.0.0.1:1").items():
+        monkeypatch.setenv(name, value)
+    assert main(["status"]) == code
+    assert "DAEMONS" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Agents in four frameworks, each of which waits, answers and goes on."""

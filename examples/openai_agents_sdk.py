@@ -1,0 +1,38 @@
+"""OpenAI Agents SDK: waits for fmsg messages, has a model answer each of them, and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from agents import Agent, Runner
+from agents.mcp import MCPServerStdio
+from agents.models.interface import Model
+
+INSTRUCTIONS = "Answer each message with the tool reply, with the id that its last line names. Be brief and friendly."
+
+
+async def main(model: str | Model = "gpt-5-mini", answers: int | None = None) -> None:
+    """Answer for ever, or as many messages as ``answers`` says."""
+    env = {name: os.environ[name] for name in ("FMSG_API_URL", "FMSG_API_KEY")}
+    fmsg = MCPServerStdio(
+        params={"command": "fmsg-mcpd", "args": ["stdio"], "env": env},
+        client_session_timeout_seconds=240,  # its default of 5 s would cut every wait
+        cache_tools_list=True,
+    )
+    async with fmsg:
+        agent = Agent(name="postmaster", instructions=INSTRUCTIONS, model=model, mcp_servers=[fmsg])
+        position: dict[str, str] = {}
+        while answers is None or answers > 0:
+            asked = {"subscription": "postmaster", "timeout_seconds": 200, **position}
+            result = await fmsg.call_tool("wait_for_message", asked)
+            found = result.structuredContent or {}
+            if found.get("status") == "message":
+                await Runner.run(agent, "\n".join(part.text for part in result.content if part.type == "text"))
+                answers = None if answers is None else answers - 1
+            # Only now: what was not answered comes again.
+            position = {"after_id": found["after_id"]} if found.get("after_id") else position
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

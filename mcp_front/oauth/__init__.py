@@ -1,0 +1,1 @@
+"""Signing in: an OAuth 2.1 authorization server without a database, beside the MCP endpoint it protects."""
