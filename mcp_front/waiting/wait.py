@@ -49,12 +49,12 @@ class Waiting:
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
-        self.settings = settings or WaitSettings()
+        settings = settings or WaitSettings()
         self._store = store
         self._clock = clock
         self._rng = rng or random.Random()
-        self._shared = Shared(store, self.settings, clock=clock, rng=self._rng)
-        self._sweep = Sweep(store, every_s=self.settings.reread_s)
+        self._shared = Shared(store, settings, clock=clock, rng=self._rng)
+        self._sweep = Sweep(store, every_s=settings.reread_s)
         self._held: dict[Held, None] = {}
         """In the order they came; a dict, since a set would wake them in another order in every process."""
         self._pulse: asyncio.Task[None] | None = None

@@ -18,8 +18,8 @@ SHOWN = 5
 KINDS = {
     "subscriptions": "subscription",
     "idempotency_records": "send",
-    "old_positions": "walk",
-    "ledger_changes": "unrest",
+    "old_positions": "list_positions",
+    "ledger_resets": "reset",
 }
 """What fronts keep for a caller besides the ledger, and the kind of document it is."""
 

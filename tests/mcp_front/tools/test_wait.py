@@ -218,7 +218,7 @@ async def test_progress_goes_to_a_client_that_asked_for_it(world: World) -> None
         told.append((done, total, text))
 
     bob = world.agent("bob", "there.test", progress=progress)
-    world.waiting.settings = WaitSettings(progress_s=0.05, poll_s=0.1)
+    world.waiting._shared.settings = WaitSettings(progress_s=0.05, poll_s=0.1)
     waiting = asyncio.create_task(wait(bob, timeout_seconds=7))
     await until(lambda: len(told) >= 2)
     waiting.cancel()
