@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from ledger.embedded import EmbeddedRedis, find_servers
+from ledger.embedded import EmbeddedRedis, packaged_servers
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from tests.fake_redis import FakeTopology
@@ -27,7 +27,7 @@ class RedisServers:
 
     def get(self, name: str | None = None) -> EmbeddedRedis:
         """The server whose program has the name (``redis-server``, ``valkey-server``), or the preferred one."""
-        program = next((path for path in find_servers() if name in (None, path.name)), None)
+        program = next((path for path in packaged_servers() if name in (None, path.name)), None)
         if program is None:
             pytest.skip(f"{name or 'a Redis server'} is not installed")
         if program not in self._running:
