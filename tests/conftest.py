@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from ledger.embedded import EmbeddedRedis, packaged_servers
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from tests.fake_redis import FakeTopology
+from tests.redis_setups import cluster
 
 UNLIMITED = b"arq:"
 """Keys under this prefix may lack a TTL: arq keeps its queue in a sorted set of its own."""
@@ -24,6 +27,7 @@ class RedisServers:
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
         self._running: dict[Path, EmbeddedRedis] = {}
+        self._nodes: Sequence[EmbeddedRedis] = ()
 
     def get(self, name: str | None = None) -> EmbeddedRedis:
         """The server whose program has the name (``redis-server``, ``valkey-server``), or the preferred one."""
@@ -37,9 +41,20 @@ class RedisServers:
             self._running[program] = server
         return self._running[program]
 
+    def cluster(self) -> Sequence[EmbeddedRedis]:
+        """The nodes of a Cluster."""
+        if not self._nodes:
+            # Servers end with the thread that started them.
+            thread = self._stack.enter_context(ThreadPoolExecutor(1))
+            stack = AsyncExitStack()
+            self._nodes = thread.submit(asyncio.run, stack.enter_async_context(cluster())).result()
+            for node in self._nodes:
+                self._stack.callback(node.close)
+        return self._nodes
+
     def all(self) -> list[EmbeddedRedis]:
         """Those that run."""
-        return list(self._running.values())
+        return [*self._running.values(), *self._nodes]
 
 
 @pytest.fixture(scope="session")

@@ -179,7 +179,7 @@ GOOD = dict(zip(FIELDS, ("80", "", "80", "@bob@b.test", "", "5.0", "push"), stri
 
 
 async def test_a_ledger_with_a_garbled_entry_begins_anew(real: RedisStore) -> None:
-    garbled = [{**GOOD, name: value} for name, value in ENTRY]
+    garbled: list[dict[str, Any]] = [{**GOOD, name: value} for name, value in ENTRY]
     for fields in [*garbled, {"x": "y"}, {"id": "80"}, {**GOOD, "more": "x"}]:
         await two_ledgers(real)
         before = unreadable()
@@ -194,6 +194,15 @@ async def test_a_ledger_with_a_garbled_index_begins_anew_where_it_is_used(real: 
         await command(real, "HSET", real.topology.key(ANN, "index"), 3, value)
         with pytest.raises(NoLedger):
             await real.ledger.find(ANN, [3])
+        await assert_healed(real, before)
+
+
+async def test_a_ledger_whose_late_entries_are_garbled_begins_anew_where_they_are_asked_for(real: RedisStore) -> None:
+    for value in ("x", "1 2", "1 2 3;", b"\xff"):
+        await two_ledgers(real)
+        before = unreadable()
+        await command(real, "HSET", real.topology.key(ANN, "meta"), "late", value)
+        assert await real.ledger.late(ANN) == ()
         await assert_healed(real, before)
 
 
@@ -216,6 +225,7 @@ CALLS: dict[str, Call] = {
     "append": lambda store: store.ledger.append(ANN, [seen(4)], "push"),
     "read": lambda store: store.ledger.read(ANN, START, 10),
     "read_back": lambda store: store.ledger.read_back(ANN, 10),
+    "late": lambda store: store.ledger.late(ANN),
     "find": lambda store: store.ledger.find(ANN, [3]),
     "set_roots": lambda store: store.ledger.set_roots(ANN, {2: 1}),
     "note_returned": lambda store: store.ledger.note_returned(ANN, above=[3]),
@@ -231,7 +241,7 @@ async def test_whatever_is_asked_of_it_is_answered_as_if_it_were_absent(real: Re
             try:
                 await call(real)
             except NoLedger:
-                assert name not in ("state", "heads", "begin", "note_returned", "forget")
+                assert name not in ("state", "heads", "begin", "late", "note_returned", "forget")
             assert list(await real.ledger.heads([BEN])) != [None]
             assert real.availability.away_since_s is None
             await real.ledger.begin(ANN, [seen(90)], Baseline(newest_id=90))
