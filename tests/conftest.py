@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, ExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -44,12 +45,18 @@ class RedisServers:
     def cluster(self) -> Sequence[EmbeddedRedis]:
         """The nodes of a Cluster."""
         if not self._nodes:
+            started: Future[Sequence[EmbeddedRedis]] = Future()
+            ended = threading.Event()
+
+            async def hold() -> None:
+                async with cluster() as nodes:
+                    started.set_result(nodes)
+                    await asyncio.to_thread(ended.wait)
+
             # Servers end with the thread that started them.
-            thread = self._stack.enter_context(ThreadPoolExecutor(1))
-            stack = AsyncExitStack()
-            self._nodes = thread.submit(asyncio.run, stack.enter_async_context(cluster())).result()
-            for node in self._nodes:
-                self._stack.callback(node.close)
+            self._stack.enter_context(ThreadPoolExecutor(1)).submit(asyncio.run, hold())
+            self._stack.callback(ended.set)
+            self._nodes = started.result(timeout=60)
         return self._nodes
 
     def all(self) -> list[EmbeddedRedis]:
