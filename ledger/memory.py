@@ -546,6 +546,10 @@ class MemoryActivations:
             self._drop(caller)
         return tuple(self._active)
 
+    async def count(self) -> int:
+        """How many callers are active."""
+        return len(await self.active())
+
     async def retire(self, caller: CallerKey, *, unless_asked_since_s: float | None = None) -> bool:
         """See `ledger.port.Activations`."""
         found = self._active.get(caller)

@@ -233,6 +233,10 @@ class Activations(Protocol):
         """All active callers."""
         ...
 
+    async def count(self) -> int:
+        """How many callers are active."""
+        ...
+
     async def retire(self, caller: CallerKey, *, unless_asked_since_s: float | None = None) -> bool:
         """End the activation (idle or forgotten); the ledger stays. Drops what its feed reported, too.
 

@@ -65,7 +65,7 @@ class SharedTokens:
         name, keys = _derive(api_key, api_url)
         try:
             with patient_for(BEST_EFFORT_S):
-                sealed = await self._scripts.command("GET", self._key(name), idempotent=True)
+                sealed = await self._scripts.command("GET", self._key(name), idempotent=True, holds="string")
         except LedgerError as error:
             log.info("a shared token could not be read", extra={"action": "shared_token_failed", "error": str(error)})
             return None

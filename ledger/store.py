@@ -11,19 +11,14 @@ from typing import Self
 from ledger.availability import ProbedAvailability
 from ledger.memory import MemoryStore as MemoryStore
 from ledger.port import LedgerUnavailable
+from ledger.redis.activations import WAKE, RedisActivations
+from ledger.redis.documents import RedisDocuments
+from ledger.redis.fleet import RedisFleet
 from ledger.redis.ledger import RedisLedger
 from ledger.redis.notifications import RedisNotifications
-from ledger.redis.scripts import Key, Scripts, script
-from ledger.redis.side import (
-    ORDERS,
-    WAKE,
-    RedisActivations,
-    RedisDeferredTasks,
-    RedisDocuments,
-    RedisFleet,
-    RedisOrders,
-    RedisProcesses,
-)
+from ledger.redis.operators import ORDERS, RedisOrders, RedisProcesses
+from ledger.redis.scripts import Scripts, StreamKey, script
+from ledger.redis.tasks import RedisDeferredTasks
 from ledger.redis.topology import Topology, connect
 from ledger.seal import SealKeys
 from ledger.shared_tokens import SharedTokens
@@ -78,7 +73,7 @@ class RedisStore:
     async def ping(self) -> None:
         """See `ledger.port.Store`."""
         probe = self.topology.shared_key("probe", "ping")
-        if await _probe(self.scripts, probe=probe, ttl_ms=PROBE_TTL_MS) != b"pong":
+        if await _probe(self.scripts, probe=probe, ttl_ms=PROBE_TTL_MS) != 1:
             raise LedgerUnavailable("Redis: it answers, but not with what was written. Is FMSG_REDIS_URL a Redis?")
 
     async def __aenter__(self) -> Self:
@@ -93,6 +88,14 @@ class RedisStore:
         await self._open.aclose()
 
 
-@script("redis.call('SET', probe, 'pong', 'PX', ttl_ms) return redis.call('GET', probe)", idempotent=True)
-def _probe(*, probe: Key, ttl_ms: int) -> bytes | None:
-    """Write and read."""
+@script(
+    """
+    redis.call('XADD', probe, 'MAXLEN', 1, '*', 'ping', 1)
+    redis.call('PEXPIRE', probe, ttl_ms)
+    return #redis.call('XRANGE', probe, '-', '+')
+    """,
+    idempotent=True,
+)
+def _probe(*, probe: StreamKey, ttl_ms: int) -> int:
+    """Write as ledgers are written, and read; 1 if it is there."""
+    raise NotImplementedError

@@ -3,7 +3,7 @@
 Keys, all with the caller's hash tag and a TTL::
 
     <prefix>:{caller}:entries  the stream (`ledger.redis.entry`); there is none while the ledger is empty
-    <prefix>:{caller}:index    hash: message id → stream id, and behind a blank the thread root where it was found late
+    <prefix>:{caller}:index    hash: message id → stream id (-0 left out), and after a blank the thread root found late
     <prefix>:{caller}:meta     hash: epoch, last id, low watermark, baseline, verified watermark (`ledger.values`)
     <prefix>:{caller}:gone     hash: trimmed id → when it was sent, until it is proven old news (`ledger.memory`)
     <prefix>:{caller}:marks    sorted set by expiry: p<id> handed out as a position, r<id> returned above one
@@ -125,6 +125,14 @@ local function answer(ledger)
     string.format('%.0f', ledger.now), ledger.verified, ledger.held }
 end
 
+-- The stream id of a message and its late root, both nil where it is not held.
+local function place(id)
+  local held = redis.call('HGET', index, id)
+  if not held then return nil end
+  local ms, seq, root = string.match(held, '^(%d+)%-?(%d*) ?(%d*)$')
+  return (ms or error('unreadable: index')) .. '-' .. (seq == '' and '0' or seq), root
+end
+
 -- Whether an entry is there, or was before it was trimmed.
 local function stands(ledger, at)
   return not later(at, ledger.low) or #redis.call('XRANGE', entries, at, at) > 0
@@ -155,7 +163,8 @@ _CHANGE = (
 local function add(ledger, at, list, i, source)
   redis.call('XADD', entries, at, 'id', list[i], 'pid', list[i + 1], 'root', list[i + 2], 'from', list[i + 3],
     'flags', list[i + 4], 'sent', list[i + 5], 'source', source)
-  redis.call('HSET', index, list[i], at)
+  -- Most ids end in -0: without it they are numbers, which Redis stores in half the room.
+  redis.call('HSET', index, list[i], (string.gsub(at, '%-0$', '')))
   ledger.last, ledger.held = at, ledger.held + 1
 end
 
@@ -249,7 +258,8 @@ local function shown(found)
   local now, marked, rows = server_us(), redis.call('EXISTS', marks) == 1, {}
   for i, entry in ipairs(found) do
     local fields = entry[2]
-    local late = fields[6] == '0' and string.match(redis.call('HGET', index, fields[2]) or '', ' (%d+)$') or ''
+    local late = ''
+    if fields[6] == '0' then late = select(2, place(fields[2])) or '' end
     local until_us = marked and redis.call('ZSCORE', marks, 'r' .. fields[2])
     rows[i] = { entry[1], fields, late, until_us and tonumber(until_us) > now and 1 or 0 }
   end
@@ -373,7 +383,7 @@ for i = 1, #seen, 6 do
   local id = seen[i]
   if (epoch == '' or source == 'push' or is_news(ledger, id, seen[i + 5])) and not knows(ledger, id) then
     add(ledger, following(ledger.last, ledger.now), seen, i, source)
-    added[#added + 1] = id
+    added[#added + 1] = (i - 1) / 6
     added[#added + 1] = ledger.last
   end
 end
@@ -405,7 +415,7 @@ def _append(
     source: str,
     seen: Sequence[str],
 ) -> list[Any] | int | None:
-    """Append what is new. ``seen``: six fields of each message. Returns state, last id before, ids of the new ones."""
+    """Append what is new. ``seen``: six fields of each. Returns state, last id before, index and id of each new one."""
 
 
 @script(
@@ -487,7 +497,7 @@ local ledger = open()
 if not ledger then return nil end
 local now, held, handed_out = server_us(), {}, {}
 for i, id in ipairs(wanted) do
-  local at = string.match(redis.call('HGET', index, id) or '', '^%d+-%d+')
+  local at = place(id)
   if at then held[#held + 1] = redis.call('XRANGE', entries, at, at)[1] or error('unreadable: index') end
   local until_us = redis.call('ZSCORE', marks, 'p' .. id)
   local marked = until_us and tonumber(until_us) > now
@@ -521,9 +531,8 @@ def _find(
 if not open() then return nil end
 local changed = false
 for i = 1, #roots, 2 do
-  local at = redis.call('HGET', index, roots[i])
-  -- With a root behind it, it was found before.
-  local entry = at and not string.find(at, ' ', 1, true) and redis.call('XRANGE', entries, at, at)[1]
+  local at, late = place(roots[i])
+  local entry = at and late == '' and redis.call('XRANGE', entries, at, at)[1]
   if entry and entry[2][6] == '0' then
     redis.call('HSET', index, roots[i], at .. ' ' .. roots[i + 1])
     changed = true
@@ -556,8 +565,8 @@ local now = server_us()
 local until_us = string.format('%.0f', now + tonumber(marks_ttl_ms) * 1000)
 for _, id in ipairs(above_ids) do redis.call('ZADD', marks, until_us, 'r' .. id) end
 local ledger = open()
-local place = string.match(redis.call('HGET', index, position) or '', '^%d+-%d+')
-local stood = ledger and epoch == ledger.epoch and (place == at or (at ~= '0-0' and not later(at, ledger.low)))
+local stood = ledger and epoch == ledger.epoch
+  and (place(position) == at or (at ~= '0-0' and not later(at, ledger.low)))
 if stood then redis.call('ZADD', marks, until_us, 'p' .. position) end
 redis.call('ZREMRANGEBYSCORE', marks, '-inf', string.format('%.0f', now))
 redis.call('ZREMRANGEBYRANK', marks, 0, -1 - tonumber(max_marks))
@@ -701,15 +710,12 @@ class RedisLedger:
         verified_id: int = 0,
     ) -> Appended:
         """Append what is not there yet."""
-        by_id: dict[int, Seen] = {}
-        for one in seen:
-            by_id.setdefault(one.id, one)
 
         def read(reply: list[Any]) -> Appended:
             state, before, added = reply
             new = [
-                Arrival.of(by_id[int(id_)], StreamId.parse(at.decode()), source)
-                for id_, at in zip(added[::2], added[1::2], strict=True)
+                Arrival.of(seen[which], StreamId.parse(at.decode()), source)
+                for which, at in zip(added[::2], added[1::2], strict=True)
             ]
             return Appended(
                 new=tuple(new),
@@ -729,7 +735,7 @@ class RedisLedger:
                 verified=str(verified_id),
                 **_since(since),
                 source=source,
-                seen=[word for one in by_id.values() for word in fields_of(one)],
+                seen=[word for one in seen for word in fields_of(one)],
             ),
             read,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger.port import DeferredTask
-from ledger.redis.scripts import Key, Scripts, script
+from ledger.redis.scripts import HashKey, Scripts, SortedSetKey, script
 from ledger.redis.topology import Topology
 from ledger.unreadable import tell_unreadable
 from ledger.values import CallerKey, LedgerLimits
@@ -30,7 +30,7 @@ from ledger.values import CallerKey, LedgerLimits
     """,
     idempotent=True,
 )
-def _add(*, due: Key, items: Key, item: str, due_s: str, attempts: int, ttl_ms: int) -> int:
+def _add(*, due: SortedSetKey, items: HashKey, item: str, due_s: str, attempts: int, ttl_ms: int) -> int:
     """Leave a task."""
     raise NotImplementedError
 
@@ -55,7 +55,7 @@ def _add(*, due: Key, items: Key, item: str, due_s: str, attempts: int, ttl_ms: 
     """,
     idempotent=True,
 )
-def _due(*, due: Key, items: Key, limit: int, ttl_ms: int) -> list[list[bytes]]:
+def _due(*, due: SortedSetKey, items: HashKey, limit: int, ttl_ms: int) -> list[list[bytes]]:
     """The tasks whose time has come; those too old are dropped."""
     raise NotImplementedError
 
@@ -67,7 +67,7 @@ def _due(*, due: Key, items: Key, limit: int, ttl_ms: int) -> list[list[bytes]]:
     """,
     idempotent=True,
 )
-def _done(*, due: Key, items: Key, item: str) -> int:
+def _done(*, due: SortedSetKey, items: HashKey, item: str) -> int:
     """Forget a task."""
     raise NotImplementedError
 
@@ -113,7 +113,7 @@ class RedisDeferredTasks:
 
     async def depth(self) -> int:
         """See `ledger.port.DeferredTasks`."""
-        return int(await self._scripts.command("ZCARD", self._due, idempotent=True))
+        return int(await self._scripts.command("ZCARD", self._due, idempotent=True, holds="zset"))
 
 
 def _item(task: DeferredTask) -> str:

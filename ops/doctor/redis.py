@@ -11,7 +11,7 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import RedisClusterException, RedisError
 
 from ledger.port import LedgerError
-from ledger.redis.facts import OLDEST, ServerFacts, server_facts
+from ledger.redis.operators import OLDEST, ServerFacts, server_facts
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from ops.doctor.findings import Check, Finding, Level, Trouble

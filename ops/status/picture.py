@@ -12,7 +12,7 @@ import msgspec
 
 from ledger.operators import Process
 from ledger.port import ActiveFeed, LedgerError, Member
-from ledger.redis.facts import ServerFacts, server_facts
+from ledger.redis.operators import ServerFacts, server_facts
 from ledger.redis.scripts import Key, Scripts
 from ledger.redis.topology import connect
 from ledger.store import RedisStore
@@ -147,7 +147,7 @@ async def take_picture(store: RedisStore, *, queue_url: str, sealed: bool = Fals
         _refusal(store),
         store.fleet.members(),
         store.processes.present(),
-        store.activations.active(),
+        store.activations.count(),
         _no_feeds() if sealed else store.activations.feeds(limit=limit),
         store.deferred.depth(),
         look_at_queue(queue_url, prefix=store.topology.prefix),
@@ -159,7 +159,7 @@ async def take_picture(store: RedisStore, *, queue_url: str, sealed: bool = Fals
         server=server,
         daemons=daemons_of(members, processes),
         processes=tuple(processes),
-        callers=callers_of(feeds, active=len(active), alive={member.id for member in members}),
+        callers=callers_of(feeds, active=active, alive={member.id for member in members}),
         queue=queue,
         deferred=deferred,
         refuses=refuses,

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from ledger.redis.activations import WAKE, RedisActivations
-from ledger.redis.shards import shard_of
+from ledger.redis.topology import shard_of
 from ledger.seal import SealKeys
 from ledger.values import CallerKey, LedgerLimits
 from tests.fake_redis import FakeTopology

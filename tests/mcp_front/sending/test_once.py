@@ -64,7 +64,7 @@ class Shop:
 
     def post(self) -> Post:
         """The way out of one process."""
-        return Post(api=self.api, chores=self.store.chores, caller=self.caller, clock=self.now_s, sleep=self.sleep)
+        return Post(api=self.api, deferred=self.store.deferred, caller=self.caller, clock=self.now_s, sleep=self.sleep)
 
     async def send(
         self,
@@ -319,7 +319,7 @@ async def test_a_store_that_goes_away_before_the_send_stops_it(
 ) -> None:
     store, count = shop.store.documents.store, 0
 
-    async def failing(*arguments: Any, **named: Any) -> bool:
+    async def failing(*arguments: Any, **named: Any) -> int:
         nonlocal count
         count += 1
         if count >= fails_at:
@@ -335,7 +335,7 @@ async def test_a_store_that_goes_away_before_the_send_stops_it(
 async def test_a_store_that_goes_away_after_the_send_costs_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     store, count = shop.store.documents.store, 0
 
-    async def failing(*arguments: Any, **named: Any) -> bool:
+    async def failing(*arguments: Any, **named: Any) -> int:
         nonlocal count
         count += 1
         if count == 4:
