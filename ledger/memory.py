@@ -48,6 +48,7 @@ from ledger.port import (
 )
 from ledger.values import (
     END,
+    MAX_LATE,
     START,
     Appended,
     Arrival,
@@ -57,6 +58,7 @@ from ledger.values import (
     Found,
     Head,
     Image,
+    Late,
     LedgerLimits,
     LedgerState,
     Seen,
@@ -157,12 +159,26 @@ class AlwaysAvailable:
 class CallerLedger:
     """One caller's ledger: its entries, what it forgets, and what is old news to it."""
 
-    __slots__ = ("baseline", "entries", "epoch", "gone", "last", "low", "places", "settled", "touched_s", "verified_id")
+    __slots__ = (
+        "baseline",
+        "entries",
+        "epoch",
+        "gone",
+        "last",
+        "late",
+        "low",
+        "places",
+        "settled",
+        "top_id",
+        "touched_s",
+        "verified_id",
+    )
 
     def __init__(self, epoch: str, baseline: Baseline) -> None:
         self.epoch = epoch
         self.baseline = self.settled = baseline
-        self.verified_id = 0
+        self.verified_id = self.top_id = 0
+        self.late: deque[Late] = deque(maxlen=MAX_LATE)
         self.entries: deque[Arrival] = deque()
         self.places: dict[int, StreamId] = {}
         self.gone: dict[int, float] = {}
@@ -253,6 +269,11 @@ class CallerLedger:
             entry = self.entries.popleft()
             del self.places[entry.id]
             self.low = entry.at
+            if entry.source != "snapshot":
+                self.top_id = max(self.top_id, self.baseline.newest_id)
+            if entry.id < self.top_id:
+                self.late.append(Late(entry.id, self.top_id, entry.at))
+            self.top_id = max(self.top_id, entry.id)
             self.baseline = self.baseline.past(entry)
             if entry.id > self.verified_id or entry.sent_at_s > entry.arrived_at_s:
                 self.gone[entry.id] = entry.sent_at_s
@@ -381,8 +402,14 @@ class MemoryLedger:
         return Found(
             entries={id_: self._marked(caller, entry) for id_, entry in held.items()},
             handed_out=frozenset(id_ for id_ in message_ids if self._handed_out(caller, id_, held.get(id_))),
+            returned=frozenset(id_ for id_ in message_ids if self._made_s(caller, "returned", id_) is not None),
             state=self._state(ledger),
         )
+
+    async def late(self, caller: CallerKey) -> Sequence[Late]:
+        """The late ones among the trimmed entries."""
+        ledger = self._find(caller)
+        return () if ledger is None else tuple(ledger.late)
 
     async def set_roots(self, caller: CallerKey, roots: Mapping[int, int]) -> None:
         """Fill in roots."""

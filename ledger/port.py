@@ -22,6 +22,7 @@ from ledger.values import (
     Found,
     Head,
     Image,
+    Late,
     LedgerState,
     Seen,
     Slice,
@@ -117,6 +118,13 @@ class Ledger(Protocol):
 
     async def find(self, caller: CallerKey, message_ids: Sequence[int]) -> Found:
         """Those of the messages that the ledger holds, with marks; and which of the ids it handed out as positions."""
+        ...
+
+    async def late(self, caller: CallerKey) -> Sequence[Late]:
+        """The trimmed entries that were recorded after one with a higher id, in their order; at most `MAX_LATE`.
+
+        All other trimmed entries were recorded in the order of their ids. Empty where there is no ledger.
+        """
         ...
 
     async def set_roots(self, caller: CallerKey, roots: Mapping[int, int]) -> None:

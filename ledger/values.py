@@ -22,6 +22,9 @@ position needs its message in the ledger; those further back are found through t
 IMAGE_UNVERIFIED = 256
 """It keeps so many where they are not verified yet: without them, a comparison would take them for news again."""
 
+MAX_LATE = 100
+"""Trimmed entries of which a ledger remembers that they were late, some 40 bytes each; the oldest are forgotten."""
+
 _DAY_S = 86_400.0
 _MAX_PART = 2**64 - 1
 _STREAM_ID = re.compile(r"(\d{1,20})-(\d{1,20})")
@@ -205,12 +208,25 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a search by message id, and the ledger's state at that moment.
 
     ``entries``: those that the ledger holds. ``handed_out``: those of the ids that this life of the ledger returned as
-    a position, whether it still holds them or has trimmed them.
+    a position. ``returned``: those that an earlier call returned above its position. Both whether the ledger holds the
+    message or has trimmed it.
     """
 
     entries: Mapping[int, Arrival]
     handed_out: frozenset[int]
+    returned: frozenset[int]
     state: LedgerState
+
+
+class Late(msgspec.Struct, frozen=True):
+    """A trimmed entry that was recorded after one with a higher id: where it stood among the others.
+
+    ``top_id`` is the highest id recorded before it.
+    """
+
+    id: int
+    top_id: int
+    at: StreamId
 
 
 class Appended(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,8 @@ Keys, all with the caller's hash tag and a TTL::
 
     <prefix>:{caller}:entries  the stream (`ledger.redis.entry`); there is none while the ledger is empty
     <prefix>:{caller}:index    hash: message id → stream id (-0 left out), and after a blank the thread root found late
-    <prefix>:{caller}:meta     hash: epoch, last id, low watermark, baseline, verified watermark (`ledger.values`)
+    <prefix>:{caller}:meta     hash: epoch, last id, low watermark, baseline, verified watermark (`ledger.values`), and
+                               which trimmed entries were late (`ledger.port.Ledger.late`)
     <prefix>:{caller}:gone     hash: trimmed id → when it was sent, until it is proven old news (`ledger.memory`)
     <prefix>:{caller}:marks    sorted set by expiry: p<id> handed out as a position, r<id> returned above one
 
@@ -29,6 +30,7 @@ from ledger.redis.topology import Topology
 from ledger.unreadable import tell_unreadable
 from ledger.values import (
     END,
+    MAX_LATE,
     Appended,
     Arrival,
     Baseline,
@@ -37,6 +39,7 @@ from ledger.values import (
     Found,
     Head,
     Image,
+    Late,
     LedgerLimits,
     LedgerState,
     Seen,
@@ -207,8 +210,13 @@ end
 local function trim(ledger, max_entries, max_gone)
   local over = ledger.held - tonumber(max_entries)
   if over > 0 then
+    local known = redis.call('HMGET', meta, 'top', 'late')
+    local top, late = known[1] or '0', known[2] or ''
     for _, entry in ipairs(redis.call('XRANGE', entries, '-', '+', 'COUNT', over)) do
       local at, id, sent = entry[1], entry[2][2], entry[2][12]
+      if entry[2][14] ~= 'snapshot' and above(ledger.base_id, top) then top = ledger.base_id end
+      if above(top, id) then late = late .. id .. ' ' .. top .. ' ' .. at .. ';' end
+      if above(id, top) then top = id end
       if above(id, ledger.base_id) then ledger.base_id = id end
       if tonumber(sent) > tonumber(ledger.base_time) then ledger.base_time = sent end
       if above(id, ledger.verified) or tonumber(sent) > tonumber((parts(at))) / 1000 then
@@ -220,6 +228,9 @@ local function trim(ledger, max_entries, max_gone)
       redis.call('HDEL', index, id)
       ledger.low = at
     end
+    local _, count = string.gsub(late, ';', '')
+    for _ = 1, count - MAX_LATE do late = string.gsub(late, '^[^;]*;', '', 1) end
+    redis.call('HSET', meta, 'top', top, 'late', late)
     redis.call('XTRIM', entries, 'MAXLEN', max_entries)
     ledger.held = tonumber(max_entries)
   end
@@ -247,7 +258,7 @@ local function new(epoch, low, base_id, base_time, verified)
     old_time = base_time, verified = verified, held = 0, gone = 0, ahead = 0, now = math.floor(server_us() / 1000)
   }
 end
-"""
+""".replace("MAX_LATE", str(MAX_LATE))
 )
 
 _ENTRIES = (
@@ -282,6 +293,12 @@ return found
 )
 def _heads(*, meta: Key, keys: Sequence[str]) -> list[bytes | None]:
     """Epoch and last id of several ledgers, in turn. ``keys``: the meta of each; ``meta`` of the first."""
+    raise NotImplementedError
+
+
+@script("return redis.call('HGET', meta, 'late') or ''", idempotent=True)
+def _late(*, meta: HashKey) -> bytes:
+    """The late ones among the trimmed entries: id, highest id before, stream id; and a semicolon behind each."""
     raise NotImplementedError
 
 
@@ -495,7 +512,7 @@ def _read_back(
     + """
 local ledger = open()
 if not ledger then return nil end
-local now, held, handed_out = server_us(), {}, {}
+local now, held, handed_out, returned = server_us(), {}, {}, {}
 for i, id in ipairs(wanted) do
   local at = place(id)
   if at then held[#held + 1] = redis.call('XRANGE', entries, at, at)[1] or error('unreadable: index') end
@@ -507,8 +524,10 @@ for i, id in ipairs(wanted) do
     marked = made_ms >= tonumber((parts(at)))
   end
   handed_out[i] = marked and 1 or 0
+  until_us = redis.call('ZSCORE', marks, 'r' .. id)
+  returned[i] = until_us and tonumber(until_us) > now and 1 or 0
 end
-return { answer(ledger), shown(held), handed_out }
+return { answer(ledger), shown(held), handed_out, returned }
 """,
     idempotent=True,
 )
@@ -782,6 +801,7 @@ class RedisLedger:
             return Found(
                 entries={entry.id: entry for entry in slice_.entries},
                 handed_out=frozenset(id_ for id_, marked in zip(message_ids, reply[2], strict=True) if marked),
+                returned=frozenset(id_ for id_, marked in zip(message_ids, reply[3], strict=True) if marked),
                 state=slice_.state,
             )
 
@@ -797,6 +817,12 @@ class RedisLedger:
             read,
         )
         return _there(found, caller)
+
+    async def late(self, caller: CallerKey) -> Sequence[Late]:
+        """The late ones among the trimmed entries."""
+        words = (await _late(self._scripts, meta=self._key(caller, "meta"))).decode().replace(";", " ").split()
+        late = zip(map(int, words[::3]), map(int, words[1::3]), map(StreamId.parse, words[2::3]), strict=True)
+        return tuple(Late(*each) for each in late)
 
     async def set_roots(self, caller: CallerKey, roots: Mapping[int, int]) -> None:
         """Fill in roots."""

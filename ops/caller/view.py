@@ -10,7 +10,7 @@ from fmsg.reference import format_reference
 from ledger.port import FeedReport, Member, NoLedger
 from ledger.store import RedisStore
 from ledger.values import START, Arrival, CallerKey
-from mcp_front.waiting.subscription_record import list_subscriptions
+from mcp_front.waiting.subscribed import list_subscriptions
 
 SHOWN = 5
 """Entries shown of each end of a ledger."""
@@ -18,8 +18,8 @@ SHOWN = 5
 KINDS = {
     "subscriptions": "subscription",
     "idempotency_records": "send",
-    "old_positions": "walk",
-    "ledger_changes": "unrest",
+    "old_positions": "list_positions",
+    "ledger_resets": "reset",
 }
 """What fronts keep for a caller besides the ledger, and the kind of document it is."""
 
