@@ -646,12 +646,10 @@ class RedisLedger:
         self._marks_ttl_ms = _millis(self._limits.returned_ttl_s)
 
     async def state(self, caller: CallerKey) -> LedgerState | None:
-        """The ledger now, or None."""
         found = await self._healed(caller, lambda: _state(self._scripts, **self._keys(caller)), _read_state)
         return None if found is None else _there(found, caller)
 
     async def heads(self, callers: Sequence[CallerKey]) -> Sequence[Head | None]:
-        """Where each caller's ledger ends."""
         at_once = HEADS_AT_ONCE if self._topology.keys_mix else 1
         parts = [callers[start : start + at_once] for start in range(0, len(callers), at_once)]
         return [head for part in await asyncio.gather(*map(self._heads, parts)) for head in part]
@@ -662,7 +660,6 @@ class RedisLedger:
         return [_read_head(epoch, last) for epoch, last in zip(reply[::2], reply[1::2], strict=True)]
 
     async def begin(self, caller: CallerKey, snapshot: Sequence[Seen], baseline: Baseline) -> LedgerState:
-        """Begin unless begun."""
         words: list[str] = []
         for seen in snapshot:
             words += [*fields_of(seen), str(max(int(seen.sent_at_s * 1000.0), 0))]
@@ -684,7 +681,6 @@ class RedisLedger:
         return _there(state, caller)
 
     async def restore(self, caller: CallerKey, image: Image) -> LedgerState:
-        """Write back what is missing."""
         words: list[str] = []
         for entry in image.entries:
             words += [str(entry.at), *fields_of(entry), entry.source]
@@ -710,7 +706,6 @@ class RedisLedger:
         return _there(state, caller)
 
     async def compare(self, caller: CallerKey, listed: Sequence[Seen], *, since: Head | None = None) -> Compared:
-        """Which of the listed messages are news."""
         words = [word for one in listed for word in (str(one.id), time_text(one.sent_at_s))]
         compared = await self._healed(
             caller,
@@ -763,7 +758,6 @@ class RedisLedger:
         return appended
 
     async def read(self, caller: CallerKey, after: StreamId, limit: int, *, since: Head | None = None) -> Slice:
-        """Entries above an id."""
         found = await self._healed(
             caller,
             lambda: _read(
@@ -779,7 +773,6 @@ class RedisLedger:
         return _there(found, caller)
 
     async def read_back(self, caller: CallerKey, limit: int, *, before: StreamId = END) -> Slice:
-        """Entries below an id."""
         found = await self._healed(
             caller,
             lambda: _read_back(
@@ -819,12 +812,10 @@ class RedisLedger:
         return _there(found, caller)
 
     async def late(self, caller: CallerKey) -> Sequence[Late]:
-        """The late ones among the trimmed entries."""
         found = await self._healed(caller, lambda: _late(self._scripts, meta=self._key(caller, "meta")), _read_late)
         return () if found is None else _there(found, caller)
 
     async def set_roots(self, caller: CallerKey, roots: Mapping[int, int]) -> None:
-        """Fill in roots."""
         words = [str(word) for message_id, root in roots.items() if root for word in (message_id, root)]
         done = await self._healed(
             caller,
@@ -843,7 +834,6 @@ class RedisLedger:
     async def note_returned(
         self, caller: CallerKey, *, above: Iterable[int] = (), position: int = 0, head: Head | None = None
     ) -> bool:
-        """Remember what was returned, and a position."""
         words = [str(id_) for id_ in above]
         stood = await self._healed(
             caller,
@@ -864,7 +854,6 @@ class RedisLedger:
         return bool(stood)
 
     async def forget(self, caller: CallerKey) -> None:
-        """Drop the ledger and its marks."""
         await _drop(self._scripts, **self._keys(caller), marks=self._key(caller, "marks"), all="1")
 
     async def _healed(
