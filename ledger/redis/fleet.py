@@ -195,8 +195,8 @@ class RedisFleet:
     async def take(
         self, callers: Sequence[CallerKey], daemon: str, *, over: Mapping[CallerKey, str]
     ) -> Mapping[CallerKey, Lease]:
-        # Who is alive is read after the holders: a daemon found holding a lease and then without a heartbeat is dead, one
-        # that only just started is not. What changed hands in between stays as it is.
+        # Who is alive is read after the holders: a daemon found holding a lease and then without a heartbeat is dead,
+        # one that only just started is not. What changed hands in between stays as it is.
         stands = await self._take(daemon, dict.fromkeys(callers, ""))
         others = {caller: lease for caller, lease in stands.items() if lease.daemon != daemon}
         if others:

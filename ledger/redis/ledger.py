@@ -55,14 +55,13 @@ T = TypeVar("T")
 
 _VALUES = """
 -- Message ids and parts of stream ids may be above 2^53, beyond Lua's numbers: they stay decimal strings.
--- Whether one is above another. Not Lua's <, which follows the server's locale.
+-- Whether one is above another. Not Lua's < on strings, which follows the server's locale.
 local function above(a, b)
   if #a ~= #b then return #a > #b end
-  for i = 1, #a do
-    local x, y = a:byte(i), b:byte(i)
-    if x ~= y then return x > y end
-  end
-  return false
+  if #a < 16 then return tonumber(a) > tonumber(b) end
+  local x, y = tonumber(a:sub(1, 10)), tonumber(b:sub(1, 10))
+  if x ~= y then return x > y end
+  return tonumber(a:sub(11)) > tonumber(b:sub(11))
 end
 
 local function parts(at)
@@ -151,6 +150,21 @@ end
 -- Whether a message that the ledger does not know has arrived, rather than been there before or been forgotten.
 local function is_news(ledger, id, sent)
   return above(id, ledger.old_id) or tonumber(sent) > tonumber(ledger.old_time)
+end
+
+-- A function that tells whether a mark still counts, or until when; most callers have few marks, read at once.
+local function marks_read(now)
+  local held = redis.call('ZCARD', marks)
+  if held == 0 then return function() return nil end end
+  if held > 64 then
+    return function(mark)
+      local until_us = tonumber(redis.call('ZSCORE', marks, mark) or 0)
+      return until_us > now and until_us or nil
+    end
+  end
+  local found, all = {}, redis.call('ZRANGE', marks, 0, -1, 'WITHSCORES')
+  for i = 1, #all, 2 do found[all[i]] = tonumber(all[i + 1]) end
+  return function(mark) return found[mark] and found[mark] > now and found[mark] or nil end
 end
 
 local function touch(ttl_ms)
@@ -265,14 +279,13 @@ _ENTRIES = (
     _OPEN
     + """
 -- Entries as they are answered: id, fields, the late root, whether an earlier call returned it above its position.
-local function shown(found)
-  local now, marked, rows = server_us(), redis.call('EXISTS', marks) == 1, {}
+local function shown(found, until_us)
+  local rows = {}
   for i, entry in ipairs(found) do
     local fields = entry[2]
     local late = ''
     if fields[6] == '0' then late = select(2, place(fields[2])) or '' end
-    local until_us = marked and redis.call('ZSCORE', marks, 'r' .. fields[2])
-    rows[i] = { entry[1], fields, late, until_us and tonumber(until_us) > now and 1 or 0 }
+    rows[i] = { entry[1], fields, late, until_us('r' .. fields[2]) and 1 or 0 }
   end
   return rows
 end
@@ -462,7 +475,7 @@ local ledger = open()
 if not ledger then return nil end
 if epoch ~= '' and not continues(ledger, epoch, at) then return 0 end
 if tonumber(limit) == 0 then return { answer(ledger), {} } end
-return { answer(ledger), shown(redis.call('XRANGE', entries, '(' .. after, '+', 'COUNT', limit)) }
+return { answer(ledger), shown(redis.call('XRANGE', entries, '(' .. after, '+', 'COUNT', limit), marks_read(server_us())) }
 """,
     idempotent=True,
 )
@@ -489,7 +502,7 @@ if not ledger then return nil end
 if tonumber(limit) == 0 then return { answer(ledger), {} } end
 local found, ascending = redis.call('XREVRANGE', entries, before, '-', 'COUNT', limit), {}
 for i = #found, 1, -1 do ascending[#ascending + 1] = found[i] end
-return { answer(ledger), shown(ascending) }
+return { answer(ledger), shown(ascending, marks_read(server_us())) }
 """,
     idempotent=True,
 )
@@ -512,22 +525,19 @@ def _read_back(
     + """
 local ledger = open()
 if not ledger then return nil end
-local now, held, handed_out, returned = server_us(), {}, {}, {}
+local until_us, held, handed_out, returned = marks_read(server_us()), {}, {}, {}
 for i, id in ipairs(wanted) do
   local at = place(id)
   if at then held[#held + 1] = redis.call('XRANGE', entries, at, at)[1] or error('unreadable: index') end
-  local until_us = redis.call('ZSCORE', marks, 'p' .. id)
-  local marked = until_us and tonumber(until_us) > now
+  local marked = until_us('p' .. id)
   if marked and at then
     -- Made before the entry arrived, it is about one that the ledger had in its place before.
-    local made_ms = tonumber(until_us) / 1000 - tonumber(marks_ttl_ms) + ledger.ahead
-    marked = made_ms >= tonumber((parts(at)))
+    marked = marked / 1000 - tonumber(marks_ttl_ms) + ledger.ahead >= tonumber((parts(at)))
   end
   handed_out[i] = marked and 1 or 0
-  until_us = redis.call('ZSCORE', marks, 'r' .. id)
-  returned[i] = until_us and tonumber(until_us) > now and 1 or 0
+  returned[i] = until_us('r' .. id) and 1 or 0
 end
-return { answer(ledger), shown(held), handed_out, returned }
+return { answer(ledger), shown(held, until_us), handed_out, returned }
 """,
     idempotent=True,
 )
