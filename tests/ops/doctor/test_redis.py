@@ -18,7 +18,7 @@ SEAL = SealKeys.parse(SealKeys.generate())
 API_URL = "https://api.example.com"
 RIGHTS = (
     "~fmsg:* &fmsg:* -@all +@read +@write +@scripting +@pubsub +@connection -@dangerous +time +info "
-    "+client|setname +client|setinfo"
+    "+client|setname"
 )
 """What docs/ledger.md says a user needs."""
 
