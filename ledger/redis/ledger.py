@@ -296,8 +296,8 @@ def _heads(*, meta: Key, keys: Sequence[str]) -> list[bytes | None]:
     raise NotImplementedError
 
 
-@script("return redis.call('HGET', meta, 'late') or ''", idempotent=True)
-def _late(*, meta: HashKey) -> bytes:
+@script("return { redis.call('HGET', meta, 'late') or '' }", idempotent=True)
+def _late(*, meta: HashKey) -> list[Any]:
     """The late ones among the trimmed entries: id, highest id before, stream id; and a semicolon behind each."""
     raise NotImplementedError
 
@@ -820,9 +820,8 @@ class RedisLedger:
 
     async def late(self, caller: CallerKey) -> Sequence[Late]:
         """The late ones among the trimmed entries."""
-        words = (await _late(self._scripts, meta=self._key(caller, "meta"))).decode().replace(";", " ").split()
-        late = zip(map(int, words[::3]), map(int, words[1::3]), map(StreamId.parse, words[2::3]), strict=True)
-        return tuple(Late(*each) for each in late)
+        found = await self._healed(caller, lambda: _late(self._scripts, meta=self._key(caller, "meta")), _read_late)
+        return () if found is None else _there(found, caller)
 
     async def set_roots(self, caller: CallerKey, roots: Mapping[int, int]) -> None:
         """Fill in roots."""
@@ -945,6 +944,12 @@ def _read_slice(reply: list[Any]) -> Slice:
         arrival_of(at, fields, late_root=late, returned=bool(returned)) for at, fields, late, returned in reply[1]
     ]
     return Slice(entries=tuple(entries), state=_read_state(reply[0]))
+
+
+def _read_late(reply: list[Any]) -> tuple[Late, ...]:
+    words = reply[0].decode().replace(";", " ").split()
+    late = zip(map(read_id, words[::3]), map(read_id, words[1::3]), map(StreamId.parse, words[2::3]), strict=True)
+    return tuple(Late(*each) for each in late)
 
 
 def _millis(seconds: float) -> int:

@@ -5,7 +5,7 @@ import time
 import pytest
 import redis
 
-from ledger.embedded import EmbeddedRedis, find_servers, free_port
+from ledger.embedded import EmbeddedRedis, free_port, packaged_servers
 from ledger.redis.operators import ServerFacts
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
@@ -133,7 +133,7 @@ async def test_a_queue_that_may_not_be_used(redis_server: EmbeddedRedis, redis_u
 
 @pytest.mark.parametrize("program", ["redis-server", "valkey-server"])
 async def test_a_full_server_is_called_full_and_nothing_else(program: str) -> None:
-    path = next((path for path in find_servers() if path.name == program), None)
+    path = next((path for path in packaged_servers() if path.name == program), None)
     if path is None:
         pytest.skip(f"{program} is not installed")
     async with EmbeddedRedis(program=path, config=["maxmemory 1kb"]) as server:
