@@ -213,6 +213,7 @@ class FeedRunner:
         if diagnosis.remedy == "stop":
             self._stop(diagnosis)
         elif diagnosis.remedy == "credential":
+            self._tokens.refuse()
             self._move(Signal.UNAUTHORIZED, error=diagnosis.reason)
             self._set_needs_credential(True)
             self._ask_later()
@@ -276,6 +277,7 @@ class FeedRunner:
         if diagnosis.remedy == "stop":
             self._stop(diagnosis)
         elif diagnosis.remedy == "credential":
+            self._tokens.refuse()
             self._set_needs_credential(True)
             if self.state is State.BACKFILLING:
                 self._stall(Signal.UNAUTHORIZED, diagnosis)
