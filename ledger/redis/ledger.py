@@ -21,6 +21,8 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+import msgspec
+
 from ledger.memory import count_append, no_ledger_text, stale_text
 from ledger.port import NoLedger, StaleEpoch
 from ledger.redis.entry import arrival_of, fields_of, read_id, read_time, time_text
@@ -52,6 +54,32 @@ HEADS_AT_ONCE = 250
 """Ledgers whose heads are read by one script: half a millisecond during which Redis does nothing else."""
 
 T = TypeVar("T")
+
+
+class LedgerKeys(msgspec.Struct, frozen=True):
+    """The keys of a caller's ledger."""
+
+    meta: HashKey
+    entries: StreamKey
+    index: HashKey
+    gone: HashKey
+    marks: SortedSetKey
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """What a script keeps a ledger to."""
+
+    ttl_ms: int
+    max_entries: int
+    max_gone: int
+
+
+class Since(msgspec.Struct, frozen=True):
+    """What a script tells by whether a ledger is what became of the one that ended there; nothing where it is empty."""
+
+    epoch: str
+    at: str
+
 
 _VALUES = """
 -- Message ids and parts of stream ids may be above 2^53, beyond Lua's numbers: they stay decimal strings.
@@ -316,7 +344,7 @@ def _late(*, meta: HashKey) -> list[Any]:
 
 
 @script(_OPEN + "local ledger = open() return ledger and answer(ledger)", idempotent=True)
-def _state(*, meta: HashKey, entries: StreamKey, index: HashKey, gone: HashKey) -> list[Any] | None:
+def _state(*, keys: LedgerKeys) -> list[Any] | None:
     """The state."""
 
 
@@ -340,19 +368,7 @@ return answer(ledger)
     idempotent=True,
 )
 def _begin(
-    *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    marks: SortedSetKey,
-    ttl_ms: int,
-    max_entries: int,
-    max_gone: int,
-    epoch: str,
-    base_id: str,
-    base_time: str,
-    snapshot: Sequence[str],
+    *, keys: LedgerKeys, sizes: Sizes, epoch: str, base_id: str, base_time: str, snapshot: Sequence[str]
 ) -> list[Any] | None:
     """Begin unless begun. ``snapshot``: six fields and the time in ms of each message. Returns the state."""
 
@@ -382,14 +398,8 @@ return answer(ledger)
 )
 def _restore(
     *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    marks: SortedSetKey,
-    ttl_ms: int,
-    max_entries: int,
-    max_gone: int,
+    keys: LedgerKeys,
+    sizes: Sizes,
     channel: str,
     caller: str,
     epoch: str,
@@ -430,18 +440,12 @@ return { answer(ledger), before, added }
 )
 def _append(
     *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    ttl_ms: int,
-    max_entries: int,
-    max_gone: int,
+    keys: LedgerKeys,
+    sizes: Sizes,
     channel: str,
     caller: str,
     verified: str,
-    epoch: str,
-    at: str,
+    since: Since,
     source: str,
     seen: Sequence[str],
 ) -> list[Any] | int | None:
@@ -462,9 +466,7 @@ return { answer(ledger), news }
 """,
     idempotent=True,
 )
-def _compare(
-    *, meta: HashKey, entries: StreamKey, index: HashKey, gone: HashKey, epoch: str, at: str, listed: Sequence[str]
-) -> list[Any] | int | None:
+def _compare(*, keys: LedgerKeys, since: Since, listed: Sequence[str]) -> list[Any] | int | None:
     """Which messages are news. ``listed``: id and time of each. Returns state and their ids."""
 
 
@@ -475,22 +477,12 @@ local ledger = open()
 if not ledger then return nil end
 if epoch ~= '' and not continues(ledger, epoch, at) then return 0 end
 if tonumber(limit) == 0 then return { answer(ledger), {} } end
-return { answer(ledger), shown(redis.call('XRANGE', entries, '(' .. after, '+', 'COUNT', limit), marks_read(server_us())) }
+local found = redis.call('XRANGE', entries, '(' .. after, '+', 'COUNT', limit)
+return { answer(ledger), shown(found, marks_read(server_us())) }
 """,
     idempotent=True,
 )
-def _read(
-    *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    marks: SortedSetKey,
-    after: str,
-    limit: int,
-    epoch: str,
-    at: str,
-) -> list[Any] | int | None:
+def _read(*, keys: LedgerKeys, after: str, limit: int, since: Since) -> list[Any] | int | None:
     """Entries above an id: state, entries."""
 
 
@@ -506,16 +498,7 @@ return { answer(ledger), shown(ascending, marks_read(server_us())) }
 """,
     idempotent=True,
 )
-def _read_back(
-    *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    marks: SortedSetKey,
-    before: str,
-    limit: int,
-) -> list[Any]:
+def _read_back(*, keys: LedgerKeys, before: str, limit: int) -> list[Any]:
     """Entries up to an id, as `_read`."""
     raise NotImplementedError
 
@@ -541,16 +524,7 @@ return { answer(ledger), shown(held, until_us), handed_out, returned }
 """,
     idempotent=True,
 )
-def _find(
-    *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    marks: SortedSetKey,
-    marks_ttl_ms: int,
-    wanted: Sequence[str],
-) -> list[Any] | None:
+def _find(*, keys: LedgerKeys, marks_ttl_ms: int, wanted: Sequence[str]) -> list[Any] | None:
     """The entries of those messages that are held, and for each whether it was handed out as a position."""
 
 
@@ -573,17 +547,7 @@ return {}
 """,
     idempotent=True,
 )
-def _set_roots(
-    *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    ttl_ms: int,
-    channel: str,
-    caller: str,
-    roots: Sequence[str],
-) -> list[Any] | None:
+def _set_roots(*, keys: LedgerKeys, ttl_ms: int, channel: str, caller: str, roots: Sequence[str]) -> list[Any] | None:
     """Fill in roots. ``roots``: id and root, again and again."""
 
 
@@ -607,17 +571,12 @@ return stood and 1 or 0
 )
 def _note_returned(
     *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    marks: SortedSetKey,
+    keys: LedgerKeys,
     ttl_ms: int,
     marks_ttl_ms: int,
     max_marks: int,
     position: str,
-    epoch: str,
-    at: str,
+    since: Since,
     above_ids: Sequence[str],
 ) -> int:
     """Remember marks, forget those that are over, and the oldest where there are too many."""
@@ -632,7 +591,7 @@ return nil
 """,
     idempotent=True,
 )
-def _drop(*, meta: HashKey, entries: StreamKey, index: HashKey, gone: HashKey, marks: SortedSetKey, all: str) -> None:
+def _drop(*, keys: LedgerKeys, all: str) -> None:
     """Drop a ledger; its marks with it where ``all`` is 1."""
 
 
@@ -652,11 +611,11 @@ class RedisLedger:
         self._limits = limits or LedgerLimits()
         self._new_epoch = new_epoch
         self._channel = topology.channel(ARRIVALS)
-        self._ttl_ms = _millis(self._limits.ttl_s)
+        self._sizes = Sizes(_millis(self._limits.ttl_s), self._limits.max_entries, self._limits.max_gone)
         self._marks_ttl_ms = _millis(self._limits.returned_ttl_s)
 
     async def state(self, caller: CallerKey) -> LedgerState | None:
-        found = await self._healed(caller, lambda: _state(self._scripts, **self._keys(caller)), _read_state)
+        found = await self._healed(caller, lambda: _state(self._scripts, keys=self._keys(caller)), _read_state)
         return None if found is None else _there(found, caller)
 
     async def heads(self, callers: Sequence[CallerKey]) -> Sequence[Head | None]:
@@ -677,9 +636,8 @@ class RedisLedger:
             caller,
             lambda: _begin(
                 self._scripts,
-                **self._keys(caller),
-                marks=self._key(caller, "marks"),
-                **self._sizes(),
+                keys=self._keys(caller),
+                sizes=self._sizes,
                 epoch=self._new_epoch(),
                 base_id=str(baseline.newest_id),
                 base_time=time_text(baseline.time_s),
@@ -698,9 +656,8 @@ class RedisLedger:
             caller,
             lambda: _restore(
                 self._scripts,
-                **self._keys(caller),
-                marks=self._key(caller, "marks"),
-                **self._sizes(),
+                keys=self._keys(caller),
+                sizes=self._sizes,
                 channel=self._channel,
                 caller=caller,
                 epoch=image.state.epoch,
@@ -719,7 +676,7 @@ class RedisLedger:
         words = [word for one in listed for word in (str(one.id), time_text(one.sent_at_s))]
         compared = await self._healed(
             caller,
-            lambda: _compare(self._scripts, **self._keys(caller), **_since(since), listed=words),
+            lambda: _compare(self._scripts, keys=self._keys(caller), since=_since(since), listed=words),
             lambda reply: Compared(news=frozenset(map(read_id, reply[1])), state=_read_state(reply[0])),
         )
         return _there(compared, caller)
@@ -752,12 +709,12 @@ class RedisLedger:
             caller,
             lambda: _append(
                 self._scripts,
-                **self._keys(caller),
-                **self._sizes(),
+                keys=self._keys(caller),
+                sizes=self._sizes,
                 channel=self._channel,
                 caller=caller,
                 verified=str(verified_id),
-                **_since(since),
+                since=_since(since),
                 source=source,
                 seen=[word for one in seen for word in fields_of(one)],
             ),
@@ -772,11 +729,10 @@ class RedisLedger:
             caller,
             lambda: _read(
                 self._scripts,
-                **self._keys(caller),
-                marks=self._key(caller, "marks"),
+                keys=self._keys(caller),
                 after=str(after),
                 limit=max(limit, 0) if after < END else 0,
-                **_since(since),
+                since=_since(since),
             ),
             _read_slice,
         )
@@ -787,8 +743,7 @@ class RedisLedger:
             caller,
             lambda: _read_back(
                 self._scripts,
-                **self._keys(caller),
-                marks=self._key(caller, "marks"),
+                keys=self._keys(caller),
                 before=str(before.before()),
                 limit=max(limit, 0),
             ),
@@ -812,8 +767,7 @@ class RedisLedger:
             caller,
             lambda: _find(
                 self._scripts,
-                **self._keys(caller),
-                marks=self._key(caller, "marks"),
+                keys=self._keys(caller),
                 marks_ttl_ms=self._marks_ttl_ms,
                 wanted=[str(id_) for id_ in message_ids],
             ),
@@ -831,8 +785,8 @@ class RedisLedger:
             caller,
             lambda: _set_roots(
                 self._scripts,
-                **self._keys(caller),
-                ttl_ms=self._ttl_ms,
+                keys=self._keys(caller),
+                ttl_ms=self._sizes.ttl_ms,
                 channel=self._channel,
                 caller=caller,
                 roots=words,
@@ -849,13 +803,12 @@ class RedisLedger:
             caller,
             lambda: _note_returned(
                 self._scripts,
-                **self._keys(caller),
-                marks=self._key(caller, "marks"),
-                ttl_ms=self._ttl_ms,
+                keys=self._keys(caller),
+                ttl_ms=self._sizes.ttl_ms,
                 marks_ttl_ms=self._marks_ttl_ms,
                 max_marks=self._limits.max_marks,
                 position=str(position),
-                **_since(head),
+                since=_since(head),
                 above_ids=words,
             ),
             lambda _: False,
@@ -864,7 +817,7 @@ class RedisLedger:
         return bool(stood)
 
     async def forget(self, caller: CallerKey) -> None:
-        await _drop(self._scripts, **self._keys(caller), marks=self._key(caller, "marks"), all="1")
+        await _drop(self._scripts, keys=self._keys(caller), all="1")
 
     async def _healed(
         self,
@@ -884,23 +837,16 @@ class RedisLedger:
                 return read(reply) if isinstance(reply, list) else reply
             except (Unreadable, ValueError, KeyError, IndexError, TypeError, AttributeError):
                 tell_unreadable("ledger", caller=caller)
-                await _drop(self._scripts, **self._keys(caller), marks=self._key(caller, "marks"), all="0")
+                await _drop(self._scripts, keys=self._keys(caller), all="0")
             if not again:
                 break
         return None
 
-    def _keys(self, caller: CallerKey) -> dict[str, Any]:
-        return {part: self._key(caller, part) for part in ("meta", "entries", "index", "gone")}
+    def _keys(self, caller: CallerKey) -> LedgerKeys:
+        return LedgerKeys(*(self._key(caller, part) for part in LedgerKeys.__struct_fields__))
 
     def _key(self, caller: CallerKey, part: str) -> Key:
         return self._topology.key(caller, part)
-
-    def _sizes(self) -> dict[str, Any]:
-        return {
-            "ttl_ms": self._ttl_ms,
-            "max_entries": self._limits.max_entries,
-            "max_gone": self._limits.max_gone,
-        }
 
 
 def _there(found: T | int | None, caller: CallerKey) -> T:
@@ -911,9 +857,8 @@ def _there(found: T | int | None, caller: CallerKey) -> T:
     return cast("T", found)
 
 
-def _since(head: Head | None) -> dict[str, Any]:
-    """What a script tells by whether the ledger still is what became of the one that ended there."""
-    return {"epoch": "", "at": "0-0"} if head is None else {"epoch": head.epoch, "at": str(head.last)}
+def _since(head: Head | None) -> Since:
+    return Since("", "0-0") if head is None else Since(head.epoch, str(head.last))
 
 
 def _read_head(epoch: bytes | None, last: bytes | None) -> Head | None:

@@ -17,8 +17,7 @@ from ops.doctor.trials import FULL
 SEAL = SealKeys.parse(SealKeys.generate())
 API_URL = "https://api.example.com"
 RIGHTS = (
-    "~fmsg:* &fmsg:* -@all +@read +@write +@scripting +@pubsub +@connection -@dangerous +time +info "
-    "+client|setname"
+    "~fmsg:* &fmsg:* -@all +@read +@write +@scripting +@pubsub +@connection -@dangerous +time +info +client|setname"
 )
 """What docs/ledger.md says a user needs."""
 
