@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
@@ -13,7 +13,7 @@ from fmsg.errors import BadInput, HostRefused
 from fmsg.http import Deadlines, HostHttp
 from fmsg.tokens import KeyTokens
 from fmsg.webapi import WebApi
-from ledger.port import LedgerUnavailable, Store
+from ledger.port import Documents, LedgerUnavailable, Store
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
 from ledger.values import caller_key
@@ -458,3 +458,32 @@ async def test_a_record_that_is_damaged_under_a_call_leaves_no_half_message(
     else:
         assert isinstance(await shop.send(hook=hook), Delivered)
     assert await shop.mails() == mails
+
+
+class Counted:
+    """Documents that count what is asked of them."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._documents, name)
+
+        async def counted(*args: Any, **named: Any) -> Any:
+            self.asked.append(name)
+            return await method(*args, **named)
+
+        return counted
+
+
+async def test_a_send_with_a_key_loads_its_record_once_and_stores_it_four_times(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the two of the deferred deletion of the draft these are the seven commands of a keyed send."""
+    documents, deferred = Counted(shop.store.documents), Counted(cast("Any", shop.store.deferred))
+    monkeypatch.setattr(shop.store, "documents", documents)
+    monkeypatch.setattr(shop.store, "deferred", deferred)
+    await shop.send()
+    assert documents.asked == ["load", "store", "store", "store", "store"]
+    assert deferred.asked == ["add", "done"]
