@@ -17,8 +17,7 @@ from ops.doctor.trials import FULL
 SEAL = SealKeys.parse(SealKeys.generate())
 API_URL = "https://api.example.com"
 RIGHTS = (
-    "~fmsg:* &fmsg:* -@all +@read +@write +@scripting +@pubsub +@connection -@dangerous +time +info "
-    "+client|setname +client|setinfo"
+    "~fmsg:* &fmsg:* -@all +@read +@write +@scripting +@pubsub +@connection -@dangerous +time +info +client|setname"
 )
 """What docs/ledger.md says a user needs."""
 
@@ -69,7 +68,7 @@ async def test_a_good_server_is_fine_and_stays_clean(redis_server: EmbeddedRedis
         "redis memory",
         "redis clock",
         "redis rights",
-        "redis doorbell",
+        "redis notifications",
         "seal key",
         "job queue",
     ]
@@ -104,8 +103,8 @@ async def test_the_rights_that_are_documented_are_enough(redis_server: EmbeddedR
     ("rights", "failing", "told"),
     [
         (RIGHTS.replace("+@scripting", ""), {"redis rights"}, "6 of 6 parts fail"),
-        (RIGHTS.replace("+@pubsub", ""), {"redis rights", "redis doorbell"}, "ledger"),
-        (RIGHTS.replace("&fmsg:*", ""), {"redis rights", "redis doorbell"}, "ledger"),
+        (RIGHTS.replace("+@pubsub", ""), {"redis rights", "redis notifications"}, "ledger"),
+        (RIGHTS.replace("&fmsg:*", ""), {"redis rights", "redis notifications"}, "ledger"),
         (RIGHTS.replace("~fmsg:*", "~other:*"), {"redis rights"}, "parts fail"),
     ],
 )
