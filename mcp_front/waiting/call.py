@@ -25,7 +25,7 @@ from mcp_front.waiting.caller_state import Participant, Shared, StepContext
 from mcp_front.waiting.cursor import Cursor, Decided
 from mcp_front.waiting.decide import Return, WaitUntil
 from mcp_front.waiting.policy import Policy, pending_after
-from mcp_front.waiting.positions import OlderUnread
+from mcp_front.waiting.positions import OlderUnread, Start
 from mcp_front.waiting.request import (
     TRANSIENT,
     Fit,
@@ -277,57 +277,71 @@ class Held:
 
     async def _step(self, closing: bool) -> Decided | Delivery | None:
         """Read and decide. None: begin again at once."""
+        if self._refusal is not None:
+            raise self._refusal
+        if self._cursor is not None and self._context is not None:
+            # What came is read first. Only a call that goes on waiting asks for the feed's state.
+            found = await self._read_on(self._cursor, closing)
+            if not isinstance(found.decision, Return):
+                self._poll(await self._prepare(), closing)
+            return found
+        context = await self._prepare()
+        start = await self._policy.start(context)
+        again_s = self._policy.look_again_s
+        self._timing.look_again_at = None if again_s is None else asyncio.get_running_loop().time() + again_s
+        if start is None or isinstance(start, Delivery):
+            self._alarm.rung = start is None
+            return start
+        self._poll(context, closing)
+        return await self._read_on(self._begin(start, context), closing)
+
+    async def _prepare(self) -> StepContext:
         timing = self._timing
         context = self._context = await self._participant.prepare(elapsed=lambda: timing.elapsed_s)
         self.transport = context.transport
-        if self._cursor is None:
-            start = await self._policy.start(context)
-            again_s = self._policy.look_again_s
-            timing.look_again_at = None if again_s is None else asyncio.get_running_loop().time() + again_s
-            if start is None or isinstance(start, Delivery):
-                self._alarm.rung = start is None
-                return start
-            self._older = start.older or self._older
-            if self._began_id is None:
-                self._began_id = start.position.id
-            if start.backlog is not None and not start.backlog.is_empty:
-                GAPS.labels("history").inc()
-            self._cursor = Cursor(
-                self._caller.api,
-                context.ledger,
-                context.caller,
-                context.positions,
-                start,
-                filters=self._policy.filters(context.filters),
-                settle_s=self._request.settle_s,
-                max_batch=self._shared.settings.max_batch,
-            )
-        if context.transport == "poll" and not closing:
-            self._poll(context)
-        if self._refusal is not None:
-            raise self._refusal
-        self._reread(self._cursor)
-        found = await self._cursor.pursue(
-            elapsed_s=timing.elapsed_s, closing=closing, given=self._policy.given, marks=self._policy.marks
-        )
-        context.state.saw_epoch(self._cursor.epoch)
         self._trouble = context.state.trouble if context.transport == "poll" else None
-        self._plan(found)
-        return found
+        return context
 
-    def _poll(self, context: StepContext) -> None:
-        if not self._polls:
-            self._polls = True
-            POLL_FALLBACKS.labels("feed").inc()
-        context.state.poll(context.look, self.refuse)
+    def _begin(self, start: Start, context: StepContext) -> Cursor:
+        self._older = start.older or self._older
+        if self._began_id is None:
+            self._began_id = start.position.id
+        if start.backlog is not None and not start.backlog.is_empty:
+            GAPS.labels("history").inc()
+        self._cursor = Cursor(
+            self._caller.api,
+            context.ledger,
+            context.caller,
+            context.positions,
+            start,
+            filters=self._policy.filters(context.filters),
+            settle_s=self._request.settle_s,
+            max_batch=self._shared.settings.max_batch,
+        )
+        return self._cursor
 
-    def _reread(self, cursor: Cursor) -> None:
+    async def _read_on(self, cursor: Cursor, closing: bool) -> Decided:
         timing = self._timing
         timing.read_at = asyncio.get_running_loop().time()
         if timing.read_at >= timing.reread_at:
             jitter = self._shared.rng.uniform(0.85, 1.15)
             timing.reread_at = timing.read_at + self._shared.settings.reread_s * jitter
             cursor.forget_questions()
+        found = await cursor.pursue(
+            elapsed_s=timing.elapsed_s, closing=closing, given=self._policy.given, marks=self._policy.marks
+        )
+        self._participant.state.saw_epoch(cursor.epoch)
+        self._plan(found)
+        return found
+
+    def _poll(self, context: StepContext, closing: bool) -> None:
+        """Look at the host's list where no feed does, if it is time to."""
+        if context.transport != "poll" or closing:
+            return
+        if not self._polls:
+            self._polls = True
+            POLL_FALLBACKS.labels("feed").inc()
+        context.state.poll(context.look, self.refuse)
 
     def _plan(self, found: Decided) -> None:
         """When to look again, whatever the notifications say."""
