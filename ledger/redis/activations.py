@@ -1,7 +1,7 @@
 """Activations in Redis: who is active, with what credential, and what their feeds report.
 
-Address, API URL, token and report are sealed (`ledger.seal`): what Redis shows are caller keys and times. The
-token has a key of its own, since it must be gone when it expires.
+Address, API URL, token and report are sealed (`ledger.seal`), so Redis shows caller keys and times only. The token has
+a key of its own, since it must be gone when it expires.
 
 Keys of shard ``NN`` (`ledger.redis.topology`), all with a TTL::
 
