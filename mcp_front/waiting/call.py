@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from fmsg.errors import FmsgError, HostUnreachable
-from ledger.deadlines import OutOfPatience, patient_until
+from ledger.deadlines import GaveUp, answered_by
 from ledger.port import LedgerUnavailable, NoLedger, StaleEpoch
 from ledger.values import CallerKey, Head
 from mcp_front.caller import Caller
@@ -124,7 +124,7 @@ class Timing:
 
     def patience(self) -> AbstractContextManager[None]:
         """Around what is asked of the store: one that hangs must not make the call late."""
-        return patient_until(max(self.deadline, asyncio.get_running_loop().time()) + GRACE_S)
+        return answered_by(max(self.deadline, asyncio.get_running_loop().time()) + GRACE_S)
 
 
 class Held:
@@ -264,7 +264,7 @@ class Held:
             self._begin_anew(moved.cause)
         except (NoLedger, StaleEpoch):
             self._begin_anew("epoch")
-        except OutOfPatience as error:
+        except GaveUp as error:
             self._trouble = error
         except LedgerUnavailable as error:
             self._store_failed(error)

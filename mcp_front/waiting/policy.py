@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fmsg.errors import FmsgError
-from ledger.deadlines import BEST_EFFORT_S, patient_for
+from ledger.deadlines import BEST_EFFORT_S, answered_within
 from ledger.port import LedgerError
 from ledger.values import Arrival
 from mcp_front.waiting.backlog import ListPosition, Moved, WaitApi, save_list_position
@@ -208,7 +208,7 @@ async def pending_after(policy: Policy, context: StepContext | None, api: WaitAp
     if context is None:
         return Pending()
     try:
-        with patient_for(BEST_EFFORT_S):
+        with answered_within(BEST_EFFORT_S):
             async with asyncio.timeout(LOOK_S):
                 return await _count_pending(policy, context, api, max_batch=max_batch)
     except (TimeoutError, Moved, LedgerError, FmsgError) as error:
