@@ -110,7 +110,8 @@ async def find_now(context: StepContext) -> Start:
     """Behind the newest message there is at this moment (`Positions.now`)."""
     known = await context.ledger.state(context.caller) if context.transport == "websocket" else None
     caught_up = None if known is not None else await context.state.look(context.look)
-    return await context.positions.now(caught_up, elapsed_s=context.elapsed())
+    start = await context.positions.now(caught_up, elapsed_s=context.elapsed())
+    return msgspec.structs.replace(start, older=await context.positions.older_unread())
 
 
 class AgentPolicy:
