@@ -19,7 +19,7 @@ from fmsg.errors import FmsgError
 from ledger.catch_up import CaughtUp, catch_up
 from ledger.deadlines import in_time
 from ledger.port import Documents, Ledger, LedgerError, LedgerUnavailable, Store
-from ledger.values import CallerKey
+from ledger.values import CallerKey, Head
 from mcp_front.caller import Caller
 from mcp_front.waiting.decide import Filters
 from mcp_front.waiting.positions import Positions
@@ -61,6 +61,16 @@ class OneAtATime:
             except LedgerUnavailable:
                 self._failures += 1
                 raise
+
+
+MAX_HANDED_OUT = 16
+"""Positions that a process remembers per caller, some 200 bytes each: those of the agents that call now."""
+LIVE_LATELY_S = 60.0
+"""A daemon whose feed was live so long ago still holds the end of the ledger."""
+RESTORE_WITHIN_S = 5.0
+"""Within this time of a flush a daemon has noticed it and written its ledgers back."""
+RESTORE_LOOK_S = 0.5
+"""Between looks whether it has."""
 
 
 class LiveDaemons:
@@ -107,6 +117,11 @@ class CallerState:
         self._look: asyncio.Task[CaughtUp] | None = None
         self._look_at = float("-inf")
         self._failures = 0
+        self._live_at = float("-inf")
+        self._lost_at: float | None = None
+        self.handed_out: OrderedDict[int, Head] = OrderedDict()
+        """The last positions that this process recorded, by message id. A flushed ledger that is written back under the
+        same ids has lost its marks, and these are still exact there."""
 
     @property
     def idle(self) -> bool:
@@ -132,6 +147,34 @@ class CallerState:
         if self._epoch and epoch != self._epoch:
             self.was_reset()
         self._epoch = epoch
+
+    def may_be_restored(self) -> bool:
+        """Whether a daemon may still write back what the store lost of the ledger: its feed was live a moment ago.
+
+        A ledger that is begun anew has another order, so that much would come again.
+        """
+        now = _now()
+        if not self._was_live_lately:
+            return False
+        if self._lost_at is None:
+            self._lost_at = now
+            self._activated_at = float("-inf")  # the store may have forgotten that the caller is active, too
+        return now < self._lost_at + RESTORE_WITHIN_S
+
+    @property
+    def _was_live_lately(self) -> bool:
+        return self._transport == "websocket" or _now() - self._live_at <= LIVE_LATELY_S
+
+    def ledger_is_there(self) -> None:
+        """The ledger was read as it was expected."""
+        self._lost_at = None
+
+    def note_handed_out(self, message_id: int, head: Head) -> None:
+        """The ledger recorded a position."""
+        self.handed_out[message_id] = head
+        self.handed_out.move_to_end(message_id)
+        if len(self.handed_out) > MAX_HANDED_OUT:
+            self.handed_out.popitem(last=False)
 
     def was_reset(self) -> None:
         """The ledger began anew or lost its end."""
@@ -197,6 +240,8 @@ class CallerState:
             if not self._knows_transport():
                 report = await self._shared.store.activations.feed(self._caller)
                 live = report is not None and report.live and await self._shared.daemons.alive(report.daemon)
+                if live or self._transport == "websocket":
+                    self._live_at = _now()
                 self._needs_credential = report is not None and report.needs_credential
                 self._transport = "websocket" if live else "poll"
                 self._transport_at = _now()
@@ -255,6 +300,10 @@ class CallerState:
     async def _run_look(self, compare: Look) -> CaughtUp:
         settings, rng = self._shared.settings, self._shared.rng
         try:
+            while self._was_live_lately:
+                if await self._shared.store.ledger.state(self._caller) is not None or not self.may_be_restored():
+                    break
+                await asyncio.sleep(RESTORE_LOOK_S)
             caught_up = await compare()
         except TRANSIENT as error:
             self.trouble = error
@@ -346,6 +395,7 @@ class Participant:
             caller.address,
             look=partial(self.state.look, self._compare),
             last_reset=self.state.last_reset,
+            handed_out=self.state.handed_out,
         )
         self.state.join(wake)
         self._ends = (store.notifications.listen(caller.key, wake), store.availability.listen(store_is_back))

@@ -190,7 +190,9 @@ async def record_position(context: StepContext, position: Position, *, above: tu
         await save_list_position(context.documents, context.caller, position.id, listed)
     if head is not None or above:
         message_id = 0 if head is None else position.id
-        await context.ledger.note_returned(context.caller, above=above, position=message_id, head=head)
+        stands = await context.ledger.note_returned(context.caller, above=above, position=message_id, head=head)
+        if stands and head is not None:
+            context.state.note_handed_out(message_id, head)
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):

@@ -187,10 +187,12 @@ class Positions:
         *,
         look: Callable[[], Awaitable[CaughtUp]],
         last_reset: Callable[[str], Awaitable[float | None]],
+        handed_out: Mapping[int, Head],
     ) -> None:
         """``look`` compares the host's list with the ledger now, and begins the ledger where there is none.
 
-        ``last_reset`` takes the ledger's epoch and gives the time of its last reset, if there was one.
+        ``last_reset`` takes the ledger's epoch and gives the time of its last reset, if there was one. ``handed_out``:
+        where positions stood that this process recorded.
         """
         self._api = api
         self._ledger = ledger
@@ -199,6 +201,7 @@ class Positions:
         self._address = address
         self._look = look
         self._last_reset = last_reset
+        self._handed_out = handed_out
 
     async def now(self, caught_up: CaughtUp | None, *, elapsed_s: float) -> Start:
         """Behind the newest message there was when the call began, ``elapsed_s`` ago.
@@ -248,8 +251,10 @@ class Positions:
         state, entry = found.state, found.entries.get(position.id)
         if position.id == 0:
             return await self._from_the_list(position, Origin(id=0), state)
-        if entry is not None and position.id in found.handed_out and not position.foreign:
-            return Start(position=Position(entry.id, state.epoch, entry.at), epoch=state.epoch, after=entry.at)
+        if entry is not None and not position.foreign:
+            head = Head(state.epoch, entry.at)
+            if entry.id in found.handed_out or self._handed_out.get(entry.id) == head:
+                return Start(position=Position(entry.id, state.epoch, entry.at), epoch=state.epoch, after=entry.at)
         if entry is not None:
             return await self._recorded(entry, state)
         listed = await self._listed(position)

@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 
 from fmsg.errors import HostUnreachable
+from ledger.catch_up import read_image
 from ledger.memory import MemoryStore
 from ledger.port import LedgerUnavailable
 from ledger.seal import SealKeys
@@ -335,5 +336,70 @@ def test_a_store_that_freezes_before_a_batch_is_recorded_makes_no_call_late() ->
             topology.frozen = False
             again = await world.wait(subscription="s", after_id=outcome.after_id, settle_s=0.0)
             assert ids(again.ids) == [5]
+
+    run(scenario())
+
+
+async def flushed_and_restored(world: World, store: FaultyStore, *, after_s: float) -> None:
+    """The store forgets everything, and the daemon that holds the feed writes its ledger back after a while."""
+    image = await read_image(store.ledger, world.key)
+    store.flush()
+    await asyncio.sleep(after_s)
+    await store.ledger.restore(world.key, image)
+    await world.feed_goes_live()
+
+
+def test_a_held_wait_goes_on_exactly_where_a_daemon_writes_its_ledger_back() -> None:
+    """Nobody begins the ledger anew meanwhile: its epoch is the same, and nothing comes again."""
+
+    async def scenario() -> None:
+        world, store = await live_world()
+        await world.arrive(5)
+        await world.wait(after_id=4, settle_s=0.0)
+        state = await store.ledger.state(world.key)
+        call = asyncio.create_task(world.wait(after_id=5, timeout_s=300.0, settle_s=0.0))
+        await asyncio.sleep(200.0)
+        await flushed_and_restored(world, store, after_s=2.5)
+        assert (await store.ledger.state(world.key)).epoch == state.epoch
+        await world.arrive(6)
+        outcome = await call
+        assert (ids(outcome.ids), outcome.already_returned) == ([6], frozenset())
+        await world.close()
+
+    run(scenario())
+
+
+def test_a_call_that_begins_right_after_a_flush_waits_for_the_daemon() -> None:
+    """Its position is as exact as before, although the marks are gone with the store."""
+
+    async def scenario() -> None:
+        world, store = await live_world()
+        for message_id in (5, 6):
+            await world.arrive(message_id)
+        outcome = await world.wait(after_id=4, settle_s=0.0)
+        await world.wait(after_id=outcome.after_id, settle_s=0.0)
+        restoring = asyncio.create_task(flushed_and_restored(world, store, after_s=2.5))
+        await asyncio.sleep(0.5)
+        assert await rest(world, 6) == ([], set())
+        await restoring
+        assert await rest(world, 5) == ([6], set())
+        await world.close()
+
+    run(scenario())
+
+
+def test_without_a_daemon_that_writes_it_back_a_ledger_is_begun_anew() -> None:
+    """The wait gives it some seconds, then finds its place by the message's id."""
+
+    async def scenario() -> None:
+        world, store = await live_world()
+        call = asyncio.create_task(world.wait(after_id=4, timeout_s=60.0, settle_s=0.0))
+        await asyncio.sleep(10.0)
+        store.flush()
+        await world.daemon_dies()
+        world.host.put(5)
+        outcome = await call
+        assert ids(outcome.ids) == [5]
+        await world.close()
 
     run(scenario())
