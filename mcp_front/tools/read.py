@@ -76,7 +76,8 @@ class MarkRead(Arguments, frozen=True, kw_only=True):
 async def _get_message(context: ToolContext, arguments: GetMessage) -> ToolResult:
     message_id = parse_reference(arguments.id)
     message = await context.caller.api.message(message_id)
-    body = await body_text(context.caller.api, message, max_bytes=arguments.max_body_bytes)
+    most = arguments.max_body_bytes
+    body = await body_text(context.caller.api, message, max_bytes=most, room=context.answer)
     report = Report()
     show_message(report, message, body)
     return ToolResult(
@@ -172,7 +173,7 @@ async def thread_bodies(context: ToolContext, shown: Sequence[ThreadMessage], mo
     async def one(message: ThreadMessage) -> BodyText:
         if not message.visible:
             return NO_TEXT
-        return await body_text(context.caller.api, to_message(message), max_bytes=most_bytes)
+        return await body_text(context.caller.api, to_message(message), max_bytes=most_bytes, room=context.answer)
 
     return await gather_bounded(one, shown)
 
