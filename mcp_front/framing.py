@@ -90,7 +90,7 @@ class Report:
     """A text block in the making: our lines, foreign content fenced, the statement first where anything is foreign.
 
     What is not `Clean` is scrubbed of credentials piece by piece: done to the whole block, a key block that begins in
-    one piece and ends in another would swallow the fences between them. Whether anything is to be scrubbed is asked once.
+    one piece and ends in another would swallow the fences between them.
     """
 
     def __init__(self, *, markdown: bool = False, token: Callable[[], str] = new_token) -> None:

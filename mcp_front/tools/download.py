@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import mimetypes
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from typing import Annotated, Any, ClassVar
@@ -22,7 +21,7 @@ from mcp_front import schemas
 from mcp_front.bodies import decoded
 from mcp_front.failures import ToolFailure, failure_of
 from mcp_front.framing import STATEMENT, Clean, Report, quoted, visible
-from mcp_front.render import media_type, shown_size, text_like
+from mcp_front.render import file_type, shown_size, text_like
 from mcp_front.tools.arguments import Arguments, Filled, Reference
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.saving import Target
@@ -45,8 +44,6 @@ SHOWN_NAMES = 20
 
 BASE64_PIECE_BYTES = 3 * 256 * 1024
 """Encoded at once: about a millisecond. Three bytes are four characters."""
-
-UNKNOWN_TYPE = "application/octet-stream"
 
 
 class DownloadAttachment(Arguments, frozen=True, kw_only=True):
@@ -93,7 +90,7 @@ async def _downloaded(
     with closing(Target(save_to, within=below)) as target:
         async with context.caller.api.attachment(message_id, filename) as download:
             size = await target.write(download)
-        return _saved(_Attachment(message_id, filename, _type_of(filename, download), size), target.path)
+        return _saved(_Attachment(message_id, filename, file_type(filename, download.content_type), size), target.path)
 
 
 async def _fetched(
@@ -111,7 +108,7 @@ async def _fetched(
     except BaseException:
         context.answer.return_unused(reserved)
         raise
-    return _type_of(filename, download), data
+    return file_type(filename, download.content_type), data
 
 
 async def _stored_name(context: ToolContext, message_id: int, given: str, missed: NotFound) -> str:
@@ -151,14 +148,6 @@ async def _inline(download: Download, most_bytes: int, *, saves: bool) -> bytes:
         next_step=f"{ways} or save_to." if saves else f"{ways}.",
         size=size,
     )
-
-
-def _type_of(filename: str, download: Download) -> str:
-    """Hosts store every attachment as ``application/octet-stream``: then the name tells, as where it is no type."""
-    stated = download.content_type.partition(";")[0].strip().lower()
-    if stated != UNKNOWN_TYPE and media_type(stated):
-        return stated
-    return mimetypes.guess_type(filename)[0] or UNKNOWN_TYPE
 
 
 class _Attachment(msgspec.Struct, frozen=True):
