@@ -18,6 +18,7 @@ import msgspec
 import uvicorn
 
 from fmsg.directory import Directory
+from fmsg.errors import FmsgError
 from fmsg.http import HostHttp
 from ledger.port import Store
 from ledger.seal import SealKeys
@@ -252,8 +253,13 @@ class HttpRequests:
             answer=request.answer,
         )
 
-    def address(self, ctx: Ctx) -> str | None:
-        return _request(ctx).caller.address
+    async def address(self, ctx: Ctx) -> str | None:
+        caller = _request(ctx).caller
+        try:
+            await caller.confirm()
+        except FmsgError:
+            return None
+        return caller.address
 
     def name(self, ctx: Ctx) -> str:
         return _request(ctx).request_id

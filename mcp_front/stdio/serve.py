@@ -90,7 +90,7 @@ class StdioRequests:
             drain=self._drain,
         )
 
-    def address(self, ctx: Ctx) -> str | None:
+    async def address(self, ctx: Ctx) -> str | None:
         """See `Requests`."""
         return self._address
 

@@ -80,7 +80,7 @@ class SandboxCaller:
     async def token(self) -> AccessToken:
         return await self._tokens.token()
 
-    async def confirm(self, *, within_s: float = 60.0) -> None:
+    async def confirm(self, *, within_s: float = 60.0, ahead_s: float = 0.0) -> None:
         await self._tokens.token()
 
 
