@@ -12,11 +12,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from fmsg.address import fold, parse_address
+from fmsg.address import fold, is_address
 from fmsg.answers import Answer
 from fmsg.decode import JsonReader
 from fmsg.errors import (
-    BadInput,
     CredentialMissing,
     FmsgError,
     HostFailed,
@@ -257,14 +256,12 @@ def token_of(data: bytes, *, asked_at_s: float) -> AccessToken:
     """
     answer = _read_exchange(data)
     claims = _read_claims(_payload(answer.access_token))
-    try:
-        address = parse_address(claims.sub, name="sub")
-    except BadInput:
-        address = None
-    if address is None:
+    if not is_address(claims.sub):
         raise HostMisbehaved("the host's access token names no fmsg address. Is this the Web API's URL?")
     return AccessToken(
-        value=answer.access_token, address=address, expires_at_s=_expiry_s(claims, answer.expires_in, asked_at_s)
+        value=answer.access_token,
+        address=claims.sub.lower(),
+        expires_at_s=_expiry_s(claims, answer.expires_in, asked_at_s),
     )
 
 

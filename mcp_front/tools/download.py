@@ -16,9 +16,9 @@ from fmsg.errors import FmsgError, NotFound
 from fmsg.pieces import in_pieces
 from fmsg.redact import redact_long
 from fmsg.reference import format_reference, parse_reference
-from fmsg.transfer import Download
+from fmsg.transfer import Download, meant_name
 from mcp_front import schemas
-from mcp_front.bodies import decoded
+from mcp_front.bodies import read_text
 from mcp_front.failures import ToolFailure, failure_of
 from mcp_front.framing import STATEMENT, Clean, Report, quoted, visible
 from mcp_front.render import file_type, shown_size, text_like
@@ -84,9 +84,9 @@ async def _downloaded(
     save_to = arguments.save_to if isinstance(arguments, DownloadOrSave) else None
     below = context.settings.download_dir
     if save_to is None or below is None:
-        content_type, data = await _fetched(context, message_id, filename, arguments)
-        saves = isinstance(arguments, DownloadOrSave)
-        return await _shown(_Attachment(message_id, filename, content_type, len(data)), data, saves=saves)
+        stated, data = await _fetched(context, message_id, filename, arguments)
+        attachment = _Attachment(message_id, filename, file_type(filename, stated), len(data))
+        return await _shown(attachment, data, stated=stated, saves=isinstance(arguments, DownloadOrSave))
     with closing(Target(save_to, within=below)) as target:
         async with context.caller.api.attachment(message_id, filename) as download:
             size = await target.write(download)
@@ -96,7 +96,7 @@ async def _downloaded(
 async def _fetched(
     context: ToolContext, message_id: int, filename: str, arguments: DownloadAttachment
 ) -> tuple[str, bytes]:
-    """The type and the bytes, whose memory is reserved before they are asked for."""
+    """The type as the host states it and the bytes, whose memory is reserved before they are asked for."""
     reserved = most = arguments.max_inline_bytes
     await context.answer.reserve(reserved)
     try:
@@ -108,7 +108,7 @@ async def _fetched(
     except BaseException:
         context.answer.return_unused(reserved)
         raise
-    return file_type(filename, download.content_type), data
+    return download.content_type, data
 
 
 async def _stored_name(context: ToolContext, message_id: int, given: str, missed: NotFound) -> str:
@@ -123,9 +123,9 @@ async def _stored_name(context: ToolContext, message_id: int, given: str, missed
     except FmsgError:
         raise failure from None
     names = [info.filename for info in message.attachments or ()]
-    fitting = [name for name in names if given in (visible(name), visible(name.strip()))]
-    if len(fitting) == 1 and fitting[0] != given:
-        return fitting[0]
+    meant = meant_name(given, names, shown=visible)
+    if meant is not None and meant != given:
+        return meant
     shown = ", ".join(quoted(name) for name in names[:SHOWN_NAMES])
     failure.next_step = f"The message has {shown}." if names else "The message has no attachments."
     raise failure
@@ -171,14 +171,14 @@ class _Attachment(msgspec.Struct, frozen=True):
         }
 
 
-async def _shown(attachment: _Attachment, data: bytes, *, saves: bool) -> ToolResult:
+async def _shown(attachment: _Attachment, data: bytes, *, stated: str, saves: bool) -> ToolResult:
     report = Report()
     fields = attachment.fields(saved_to=None)
     report.cite(
         f"Attachment {quoted(attachment.filename)} of message {attachment.message_id}: {attachment.content_type}, "
         f"{shown_size(attachment.size)}; its content follows."
     )
-    text = await _as_text(attachment.content_type, data)
+    text = await _as_text(attachment.content_type, data, stated=stated)
     if text is None:
         encoded = await in_pieces(_base64(data))
         blob = mcp_types.BlobResourceContents(uri=attachment.uri, mime_type=attachment.content_type, blob=encoded)
@@ -202,14 +202,10 @@ async def _shown(attachment: _Attachment, data: bytes, *, saves: bool) -> ToolRe
     )
 
 
-async def _as_text(content_type: str, data: bytes) -> str | None:
-    """The attachment as text, if it is some: of a text-like type and valid UTF-8."""
-    if not text_like(content_type):
-        return None
-    try:
-        return await decoded(data, errors="strict")
-    except UnicodeDecodeError:
-        return None
+async def _as_text(content_type: str, data: bytes, *, stated: str) -> str | None:
+    """The attachment as text, if it is some: of a text-like type, in UTF-8 or in the stated character set."""
+    found = await read_text(data, stated) if text_like(content_type) else None
+    return None if found is None or found.unread else found.text
 
 
 def _base64(data: bytes) -> Generator[None, None, str]:

@@ -108,6 +108,8 @@ def show_body(report: Report, body: BodyText, size_bytes: int) -> None:
         report.fence(body.text)
     else:
         report.say("The body is empty.")
+    if body.unread:
+        report.say("Some bytes are no text in the character set that the type declares; they stand as \ufffd.")
     if body.truncated:
         report.say(f"Cut: the body has {size_bytes} bytes; get_message with a larger max_body_bytes gives more.")
 

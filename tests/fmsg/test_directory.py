@@ -127,3 +127,8 @@ def test_whatever_resolves_is_a_full_address_in_lower_case(name: str) -> None:
         return
     assert is_address(resolved.address)
     assert resolved.address == resolved.address.lower()
+
+
+def test_a_name_is_found_in_every_unicode_form() -> None:
+    directory = Directory({"José": "@jose@a.test"})
+    assert directory.resolve("jose\u0301", argument="to").address == "@jose@a.test"

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from fmsg import webapi
 from fmsg.errors import (
@@ -17,8 +18,11 @@ from fmsg.errors import (
     CredentialMissing,
     FmsgError,
     Forbidden,
+    HostFailed,
     HostMisbehaved,
+    HostRefused,
     NotFound,
+    Transient,
     Unauthorized,
 )
 from fmsg.http import HostHttp
@@ -406,3 +410,29 @@ async def test_a_draft_is_its_authors_alone(host: FakeHost, api: WebApi) -> None
             await api.message(3)
         with pytest.raises(NotFound):
             await api.thread(3)
+
+
+@pytest.mark.parametrize(
+    ("draft", "said"),
+    [
+        (replace(DRAFT, topic="ü" * 128), r"500: failed \(the topic has 256 bytes, and the protocol allows 255\)"),
+        (replace(DRAFT, topic="a\0b"), r"500: failed \(the topic contains a NUL character\)"),
+        (replace(DRAFT, to=("@b@b.test",) * 300), r"500: failed \(the message has 300 recipients"),
+    ],
+    ids=["topic", "nul", "recipients"],
+)
+async def test_a_failure_that_a_draft_beyond_the_protocol_causes_is_not_worth_another_try(
+    host: FakeHost, api: WebApi, draft: Draft, said: str
+) -> None:
+    host.answer("POST", "/fmsg", {"error": "failed"}, status=500)
+    with pytest.raises(HostRefused, match=said) as caught:
+        await api.create_draft(draft)
+    assert not isinstance(caught.value, Transient)
+    with pytest.raises(HostFailed, match=r"^500: failed$"):
+        await api.create_draft(DRAFT)
+
+
+async def test_an_attachment_with_a_control_character_in_its_name_is_fetched(host: FakeHost, api: WebApi) -> None:
+    host.answer("GET", "/fmsg/1/attach/a%07b.txt", b"x")
+    async with api.attachment(1, "a\x07b.txt") as download:
+        assert [chunk async for chunk in download.chunks] == [b"x"]
