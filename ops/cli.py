@@ -439,9 +439,9 @@ def _bench(options: argparse.Namespace) -> int:
         from ops.bench.bare import bare
 
         return bare()
-    from ops.bench.run import Options, bench
+    from ops.bench.run import BenchOptions, bench
 
-    wanted = Options(
+    wanted = BenchOptions(
         size=options.size,
         scenarios=tuple(options.only),
         out=options.out,

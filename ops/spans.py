@@ -72,15 +72,12 @@ class CleanSpans(SpanExporter):
         }
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """See `SpanExporter`."""
         return self._exporter.export([self.clean(span) for span in spans])
 
     def shutdown(self) -> None:
-        """See `SpanExporter`."""
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """See `SpanExporter`."""
         return self._exporter.force_flush(timeout_millis)
 
     def clean(self, span: ReadableSpan) -> ReadableSpan:

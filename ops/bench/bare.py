@@ -42,7 +42,6 @@ class Bare:
         self._released = asyncio.Event()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         if scope["type"] != "http":
             return
         while (await receive()).get("more_body"):
