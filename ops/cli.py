@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if parent := os.environ.pop("_FMSG_MCPD_PARENT", None):
-        from ops.parent import end_with_parent
+        from ops.processes import end_with_parent
 
         end_with_parent(int(parent))
     if arguments == ["stdio"]:

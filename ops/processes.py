@@ -16,7 +16,7 @@ STOP_GRACE_S = 10.0
 """How long a child may take to end after SIGTERM before it is killed: longer than a front's drain of idle waits."""
 
 PARENT_VARIABLE = "_FMSG_MCPD_PARENT"
-"""Tells a child who started it: `ops.parent` makes it end when that process does, also when that one is killed."""
+"""Tells a child who started it: `ops.processes` makes it end when that process does, also when that one is killed."""
 
 READY_S = 30.0
 """How long a child may take to announce itself; a cold machine compiles bytecode first."""
@@ -125,3 +125,15 @@ def announce(**values: object) -> None:
     """Tell the parent process something, as one line of JSON on standard output. Whoever does not listen may not."""
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(values), flush=True)
+
+
+def end_with_parent(parent_pid: int) -> None:
+    """Linux: have the kernel end this process when its parent ends. Elsewhere the parent's own clean-up has to do."""
+    if sys.platform == "linux":
+        import ctypes
+        import signal
+
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        if os.getppid() != parent_pid:
+            os._exit(1)

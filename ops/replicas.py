@@ -22,7 +22,7 @@ from ops import health, parts
 from ops.attended import Readiness
 from ops.presence import tell_ended
 from ops.processes import PARENT_VARIABLE, announce
-from ops.serve import mcp_url
+from ops.role import mcp_url
 from ops.settings import Settings
 from ops.version import version
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ops.processes import announce
-from ops.serve import run_role
+from ops.role import run_role
 from ops.settings import SettingError, Settings
 
 

@@ -18,11 +18,10 @@ from mcp_front.http.serve import serve_http
 from mcp_front.settings import FrontSettings
 from ops import parts, tracing
 from ops.attended import Readiness, attended
-from ops.open_files import raise_limit
 from ops.own_redis import keep_running, own_redis
 from ops.presence import process_name
 from ops.processes import announce
-from ops.serve import mcp_url, run_role
+from ops.role import mcp_url, raise_limit, run_role
 from ops.settings import SettingError, Settings
 from workers.worker import run_worker
 

@@ -17,7 +17,7 @@ import aiohttp
 import uvicorn
 
 from ops.processes import announce
-from ops.serve import run_role
+from ops.role import run_role
 from ops.settings import Settings
 
 Message = MutableMapping[str, Any]

@@ -121,7 +121,7 @@ SENDING_AT_ONCE = 16
 
 
 class RunningServer:
-    """A server that runs already, and with callers whose keys the user brings. Messages are sent with the server's own tool, as the last of the callers."""
+    """A server that runs already. Messages are sent with its own tool, by the last of the callers."""
 
     bare_url: str | None = None
     """There is no yardstick beside a server that is not ours."""

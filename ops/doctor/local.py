@@ -18,7 +18,7 @@ from ledger.redis.topology import BadRedisUrl, connect, parse_url
 from ledger.seal import SealKeyInvalid, SealKeys
 from mcp_front.http.admission import BindRefused, HostGate, OriginGate, is_loopback, parse_networks
 from ops.doctor.findings import HIDDEN, Finding, Level
-from ops.open_files import limits_now
+from ops.role import limits_now
 from ops.settings import SettingError, Settings, load, unknown, variables
 from ops.tracing import NoTraces, wanted
 from workers.arq_queue import QueueNeedsOneNode
