@@ -44,6 +44,10 @@ class Control:
         self._check_local(address)
         return self.core.accounts.create(address, owner=owner).addr
 
+    def addresses(self) -> list[str]:
+        """The addresses that this host knows."""
+        return sorted(account.addr for account in self.core.accounts.accounts.values() if account.known)
+
     def create_key(self, address: str, *, life_s: float | None = None, cidrs: Sequence[str] | None = None) -> str:
         """A new API key of the address (made where unknown). Returns the key."""
         self._check_local(address)
