@@ -22,6 +22,8 @@ PREFIX = f"{CONTROL_PREFIX}/page"
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "txt": "text/plain"}
 
+_ASSETS = ("app.js", "api.js", "parts.js", "text.js", "vendor/preact.js", "vendor/htm.js", "vendor/LICENSES.txt")
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -35,7 +37,7 @@ class Insight(Protocol):
         """What to paste into agent hosts: ``title``, ``where``, ``text`` and ``then`` of each."""
 
     async def look(self, address: str) -> Mapping[str, Any] | None:
-        """What the address's agent sees now: ``feed``, ``entries``, ``waits``, ``counts``. None where nobody can see."""
+        """What the agent sees now: ``feed``, ``entries``, ``waits``, ``counts``. None where nobody can see."""
 
     async def strike(self, name: str) -> None:
         """Let one of ``faults`` happen. Raises `KeyError` for a name that is none."""
@@ -63,18 +65,7 @@ def add_page(app: web.Application, control: Control, insight: Insight | None = N
     """Put the page on an application."""
     source = insight or NoInsight()
     static = files(__name__) / "static"
-    assets = {
-        path: (static / path).read_bytes()
-        for path in (
-            "app.js",
-            "api.js",
-            "parts.js",
-            "text.js",
-            "vendor/preact.js",
-            "vendor/htm.js",
-            "vendor/LICENSES.txt",
-        )
-    } | {"style.css": STYLE}
+    assets = {path: (static / path).read_bytes() for path in _ASSETS} | {"style.css": STYLE}
     shell = (static / "index.html").read_bytes()
 
     async def index(_: web.Request) -> web.Response:
