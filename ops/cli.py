@@ -141,6 +141,9 @@ def parser() -> argparse.ArgumentParser:
         "--bind", default="127.0.0.1", metavar="ADDRESS", help="address to bind (default: %(default)s)"
     )
     sandbox.add_argument("--sqlite-dir", metavar="DIR", help="keep the messages in SQLite files here")
+    sandbox.add_argument(
+        "--page-anywhere", action="store_true", help="serve the page also where --bind is not this machine alone"
+    )
     sandbox.add_argument("--json", action="store_true", help="print a line of JSON for each host")
 
     demo = _add(
@@ -152,6 +155,7 @@ def parser() -> argparse.ArgumentParser:
         _demo,
     )
     demo.add_argument("--keep", action="store_true", help="stay up afterwards and print how to connect an agent")
+    demo.add_argument("--page", action="store_true", help="let two scripted agents talk, and open a page to watch them")
     demo.add_argument("--verbose", action="store_true", help="show the logs of the processes when something fails")
 
     connect = _add(
@@ -377,13 +381,14 @@ def _sandbox(options: argparse.Namespace) -> int:
         bind=options.bind,
         sqlite_dir=options.sqlite_dir,
         as_json=options.json,
+        page_anywhere=options.page_anywhere,
     )
 
 
 def _demo(options: argparse.Namespace) -> int:
     from ops.demo import demo
 
-    return demo(keep=options.keep, verbose=options.verbose)
+    return demo(keep=options.keep, page=options.page, verbose=options.verbose)
 
 
 def _connect(options: argparse.Namespace) -> int:
