@@ -211,6 +211,7 @@ class Demo:
             await self._stay(cluster)
 
     async def _stay(self, cluster: Cluster) -> None:
+        self.staying = True
         here, there = cluster.sides
         print(f"\nOpen the page:  {here.api_url}/#{YOU}")
         print("There you are a person on the sandbox host, write to the agents, and see what they see.\n")
@@ -227,7 +228,6 @@ class Demo:
             print(f"  stdio        FMSG_API_URL={side.api_url} FMSG_API_KEY={side.api_key} {COMMAND} stdio\n")
         print("Other agent hosts: the page, or `fmsg-mcpd connect --client NAME --url URL`. Stay up until Ctrl-C.")
         print(f"Then ask the one agent to write to {there.address}, the other to wait for messages and answer them.")
-        self.staying = True
         await asyncio.Event().wait()
 
 

@@ -133,8 +133,27 @@ class App extends Component {
 
   show = (id) => {
     this.loading = null;
-    this.setState({ open: id, draft: null, view: "thread" }, () => this.complete());
+    this.setState({ open: id, draft: null, view: "thread" }, () => {
+      document.getElementById(`message-${id}`)?.scrollIntoView({ block: "nearest" });
+      this.complete();
+    });
   };
+
+  // A thread that is read at its end stays at its end when something comes.
+  getSnapshotBeforeUpdate() {
+    const part = document.querySelector(".middle");
+    return part && part.scrollHeight > part.clientHeight && part.scrollHeight - part.scrollTop - part.clientHeight < 80;
+  }
+
+  componentDidUpdate(_, before, atEnd) {
+    const part = document.querySelector(".middle");
+    if (atEnd && part && before.open === this.state.open && part.scrollHeight !== this.height) part.scrollTop = part.scrollHeight;
+    this.height = part?.scrollHeight;
+  }
+
+  topic(id) {
+    return this.state.known.get(this.root(id))?.topic || (this.state.known.get(id)?.has_pid ? "Reply" : "No topic");
+  }
 
   older = () => this.attempt(async () => {
     const { folder } = this.state;
@@ -170,11 +189,11 @@ class App extends Component {
     }),
   };
 
-  newPerson = () => this.attempt(async () => {
-    const wanted = prompt(`The new address, such as @carla@${this.state.about.domain}`, `@carla@${this.state.about.domain}`);
-    if (!wanted) return;
-    const address = await control("create_address", { address: wanted.trim() });
-    this.setState({ addresses: await control("addresses") });
+  newPerson = (event) => this.attempt(async () => {
+    event.preventDefault();
+    const wanted = new FormData(event.target).get("address").trim();
+    const address = await control("create_address", { address: wanted.includes("@") ? wanted : `@${wanted}@${this.state.about.domain}` });
+    this.setState({ addresses: await control("addresses"), naming: false });
     await this.become(address);
   });
 
@@ -226,7 +245,7 @@ class App extends Component {
     const listed = [...state[folder]].map((id) => known.get(id)).filter(real).sort((one, other) => other.time - one.time);
     const unread = [...state.inbox].filter((id) => real(known.get(id)) && !known.get(id).read).length;
     const thread = this.thread();
-    const topic = thread.find((message) => message.topic)?.topic;
+    const topic = thread.length ? this.topic(open) : null;
     const [kind, text] = LINK[link];
     const faults = [...HOST_FAULTS, ...about.faults];
     const tabs = { agent: "What it sees", connect: "Connect yours", faults: "Faults" };
@@ -240,12 +259,17 @@ class App extends Component {
           <label class="offscreen" for="me">You are</label>
           <select id="me" value=${me} onChange=${(event) => this.become(event.target.value)}>${choose(me)}</select>
         </div>
-        <button onClick=${this.newPerson}>New address</button>
+        ${state.naming
+          ? html`<form class="row" onSubmit=${this.newPerson}>
+              <label class="offscreen" for="new">Name of the new address</label>
+              <input id="new" name="address" required placeholder="carla" autocomplete="off" />
+              <button class="main">Make it</button></form>`
+          : html`<button onClick=${() => this.setState({ naming: true }, () => document.getElementById("new")?.focus())}>New address</button>`}
         <span class=${`pill ${kind}`} role="status" aria-label="Connection">${text}</span>
         ${error ? html`<span class="error" role="alert">${error}</span>` : null}
       </header>
       <datalist id="addresses">${addresses.map((one) => html`<option value=${one}></option>`)}</datalist>
-      <${List} shown=${shown("list")} messages=${listed} folder=${folder} unread=${unread} open=${open} more=${state.more[folder]} onOpen=${this.show} onMore=${this.older}
+      <${List} shown=${shown("list")} messages=${listed} folder=${folder} unread=${unread} open=${open} more=${state.more[folder]} onOpen=${this.show} onMore=${this.older} topic=${(id) => this.topic(id)}
         onFolder=${(one) => this.setState({ folder: one })} onWrite=${() => this.write({ title: "Write", to: [], key: "new" })} />
       <section class=${`middle ${shown("thread")}`} aria-label="Thread"><div class="thread">
         ${topic ? html`<h2><bdi>${name(topic)}</bdi></h2>` : null}

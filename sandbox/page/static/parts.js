@@ -10,7 +10,7 @@ export const recipients = (message) => [...(message.to ?? []), ...(message.add_t
 
 const people = (addresses) => addresses.map((address, at) => html`${at ? ", " : ""}<bdi>${name(address)}</bdi>`);
 
-export function List({ shown, messages, folder, unread, open, onOpen, onFolder, onWrite, onMore, more }) {
+export function List({ shown, messages, folder, unread, open, topic, onOpen, onFolder, onWrite, onMore, more }) {
   return html`<section class=${`list ${shown}`} aria-label="Messages">
     <div class="tabs">
       ${["inbox", "sent"].map(
@@ -28,7 +28,7 @@ export function List({ shown, messages, folder, unread, open, onOpen, onFolder, 
               <bdi class="from clip">${name(folder === "inbox" ? message.from : recipients(message).join(", "))}</bdi>
               <small>${when(message.time)}</small>
             </span>
-            <bdi class="topic clip">${name(message.topic || (message.has_pid ? "Reply" : "No topic"))}</bdi>
+            <bdi class="topic clip">${name(topic(message.id))}</bdi>
             <bdi class="clip muted">${name((message.short_text ?? message.type).slice(0, 160).replace(/\s+/g, " "))}</bdi>
             ${folder === "inbox" && !message.read ? html`<span class="offscreen">unread</span>` : null}
           </button>
@@ -124,7 +124,7 @@ export class Message extends Component {
     const own = (message.reactions ?? []).find(({ from }) => from.includes(me))?.emoji;
     const react = (emoji) => this.run(() => actions.react(message, emoji === own ? "" : emoji));
     const closed = message.no_reply || message.terminal;
-    return html`<article class=${`card message ${mine ? "mine" : ""}`} aria-label=${`Message from ${name(message.from)}`}>
+    return html`<article id=${`message-${message.id}`} class=${`card message ${mine ? "mine" : ""}`} aria-label=${`Message from ${name(message.from)}`}>
       <div class="head">
         <span><bdi class="from">${name(message.from)}</bdi> <small>to ${people(recipients(message))}</small></span>
         <small>${message.important ? html`<strong class="warn">important</strong> ` : null}${when(message.time)}</small>
@@ -235,7 +235,7 @@ export function Connect({ agent, keyOf, snippets, onKey, error }) {
   return html`<section>
     <p>Give your own agent the address <strong><bdi>${name(agent)}</bdi></strong>: make a key, then paste one of these.</p>
     <div class="row"><button class="main" onClick=${onKey}>Make a key</button></div>
-    ${keyOf ? html`<div class="row"><code>${keyOf}</code> <${Copy} key=${keyOf} text=${keyOf} /></div>` : null}
+    ${keyOf ? html`<div class="row"><code id="key">${keyOf}</code> <${Copy} key=${keyOf} text=${keyOf} /></div>` : null}
     ${error ? html`<p class="error" role="alert">${error}</p>` : null}
     ${snippets.map(
       (one, at) => html`<details key=${one.title} open=${at === 0}>
