@@ -35,7 +35,8 @@ def main() -> int:
         for version in VERSIONS:
             print(f"MCP {version}", flush=True)
             worst = max(worst, _run(url, version))
-    return worst
+    print("Authorization server", flush=True)
+    return max(worst, _sign_in())
 
 
 def _install() -> None:
@@ -55,6 +56,18 @@ def _run(url: str, version: str) -> int:
     ended = subprocess.run(  # noqa: S603 - our own tools
         [TOOLS / "node_modules" / ".bin" / "node", runner, "server", *arguments],
         cwd=TOOLS,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    return ended.returncode
+
+
+def _sign_in() -> int:
+    runner = TOOLS / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+    node = TOOLS / "node_modules" / ".bin" / "node"
+    ended = subprocess.run(  # noqa: S603 - our own tools
+        [sys.executable, "-m", "tests.contract.conformance_sign_in", node, runner, TOOLS / "results-authorization"],
+        cwd=ROOT,
         check=False,
         timeout=TIMEOUT_S,
     )
