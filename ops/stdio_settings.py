@@ -13,6 +13,7 @@ def stdio_settings(settings: Settings) -> FrontSettings:
     return FrontSettings(
         transport="stdio",
         api_url=settings.api_url,
+        api_public_url=settings.api_public_url,
         default_domain=settings.default_domain,
         directory=expanded(settings.directory),
         download_dir=expanded(settings.download_dir),

@@ -247,7 +247,7 @@ class HttpRequests:
             settings=self._settings,
             store=self._store,
             waiting=self._waiting,
-            directory=self._directory,
+            directory=self._directory.for_caller(request.caller.address),
             progress=progress if request.accepts_stream else None,
             drain=self._drain,
             answer=request.answer,

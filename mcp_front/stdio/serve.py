@@ -85,7 +85,7 @@ class StdioRequests:
             settings=self._settings,
             store=served.store,
             waiting=served.waiting,
-            directory=served.directory,
+            directory=served.directory.for_caller(caller.address),
             progress=progress,
             drain=self._drain,
         )
