@@ -210,11 +210,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 30.0
     download_dir: Annotated[
         str | None,
-        Variable("FMSG_MCP_DOWNLOAD_DIR", "Directory that saved attachments are confined to.", ("stdio",)),
+        Variable(
+            "FMSG_MCP_DOWNLOAD_DIR",
+            "Directory below which attachments are saved; without it there is no `save_to`.",
+            ("stdio",),
+        ),
     ] = None
     upload_dir: Annotated[
         str | None,
-        Variable("FMSG_MCP_UPLOAD_DIR", "Directory below which attachments may be sent by `path`.", ("stdio",)),
+        Variable(
+            "FMSG_MCP_UPLOAD_DIR",
+            "Directory below which attachments are sent by `path`; without it there is no `path`.",
+            ("stdio",),
+        ),
     ] = None
 
     redis_url: Annotated[
