@@ -21,7 +21,7 @@ import msgspec
 
 from fmsg.errors import FmsgError, HostRefused, Transient, Unauthorized
 from fmsg.http import HostHttp
-from fmsg.tokens import AccessToken, KeyTokens
+from fmsg.tokens import AccessToken, exchange
 from fmsg.webapi import WebApi
 from ledger.seal import SealKeys
 from ledger.values import CallerKey, caller_key
@@ -243,9 +243,8 @@ class Callers:
                 metrics.EXCHANGES.labels("parked").inc()
                 return parked
         retry_for_s = RETRY_FOR_S if patient else 0.0
-        tokens = KeyTokens(self.http, api_key, clock=self.clock, rng=self._rng, retry_for_s=retry_for_s)
         try:
-            token = await tokens.token()
+            token = await exchange(self.http, api_key, clock=self.clock, rng=self._rng, retry_for_s=retry_for_s)
         except HostRefused as refused:
             metrics.EXCHANGES.labels("refused" if _about_the_key(refused) else "failed").inc()
             if _about_the_key(refused):

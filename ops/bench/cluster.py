@@ -13,7 +13,7 @@ import aiohttp
 from redis.asyncio import Redis
 
 from fmsg.http import HostHttp
-from fmsg.tokens import AccessToken, KeyTokens
+from fmsg.tokens import AccessToken, exchange
 from ledger.embedded import EmbeddedRedis
 from ledger.seal import SealKeys
 from ops.bench.bare import TOKEN_VARIABLE
@@ -142,4 +142,4 @@ async def running_cluster(log_dir: Path) -> AsyncIterator[BenchCluster]:
 
 async def _token(api_url: str, api_key: str) -> AccessToken:
     async with HostHttp(api_url) as http:
-        return await KeyTokens(http, api_key).token()
+        return await exchange(http, api_key)

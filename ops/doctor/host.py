@@ -30,7 +30,7 @@ from fmsg.errors import (
 )
 from fmsg.http import HostHttp
 from fmsg.reference import format_reference
-from fmsg.tokens import AccessToken, KeyTokens
+from fmsg.tokens import AccessToken, FixedTokens, exchange
 from fmsg.webapi import WebApi
 from mcp_front.http.admission import API_KEY_PREFIX
 from ops.doctor.findings import Check, Finding, Trouble
@@ -194,14 +194,14 @@ class HostChecks:
         return (await check.run(work, str))[0]
 
     async def _as_caller(self) -> AsyncIterator[Finding]:
-        exchange = Check(
+        exchanged = Check(
             name="token",
             tried="exchange the API key for a token (POST /fmsg/token)",
             within_s=ANSWER_S,
             late="The host does not answer: try again later.",
         )
         identity = Check(
-            name="identity", tried="list one message as the key's address", within_s=ANSWER_S, late=exchange.late
+            name="identity", tried="list one message as the key's address", within_s=ANSWER_S, late=exchanged.late
         )
         opened = Check(
             name="socket",
@@ -211,24 +211,23 @@ class HostChecks:
         )
         key = self._key
         if key is None:
-            for check in (exchange, identity, opened):
+            for check in (exchanged, identity, opened):
                 yield check.skipped(self._no_key)
             return
-        tokens = KeyTokens(self._http, key, clock=self._clock, retry_for_s=0.0)
-        exchanged = await exchange.run(lambda: self._exchange(tokens, key), self._shown)
-        found, token = exchanged
+        outcome = await exchanged.run(lambda: self._exchange(key), self._shown)
+        found, token = outcome
         yield found
         if token is None:
             for check in (identity, opened):
                 yield check.skipped("there is no token")
             return
-        api = WebApi(self._http, tokens)
+        api = WebApi(self._http, FixedTokens(token, clock=self._clock))
         yield (await identity.run(lambda: _list(api, token), str))[0]
         yield (await opened.run(lambda: _open(api), str))[0]
 
-    async def _exchange(self, tokens: KeyTokens, key: str) -> AccessToken:
+    async def _exchange(self, key: str) -> AccessToken:
         try:
-            return await tokens.token()
+            return await exchange(self._http, key, clock=self._clock, retry_for_s=0.0)
         except Unauthorized as error:
             do = "The key is unknown, revoked or expired. Make a new one at the host."
             if not key.startswith(API_KEY_PREFIX):

@@ -27,7 +27,7 @@ from fmsg.errors import (
 )
 from fmsg.http import HostHttp
 from fmsg.message import Added, AttachmentInfo, Draft, Reacted, ReadMark, Sent
-from fmsg.tokens import KeyTokens
+from fmsg.tokens import FixedTokens
 from fmsg.webapi import WebApi
 from tests.fmsg.conftest import IMPATIENT
 from tests.fmsg.fakehost import ALICE, KEY, FakeHost, access_token, jwt, takes_a_file
@@ -326,16 +326,6 @@ async def test_a_stream_that_was_read_is_not_sent_again(host: FakeHost, api: Web
     assert len(host.paths()) == 1
 
 
-async def test_a_hundred_refused_at_once_renew_once(host: FakeHost, api: WebApi) -> None:
-    async def only_second(request: web.Request) -> web.StreamResponse:
-        good = request.headers["Authorization"] == f"Bearer {jwt(serial=2)}"
-        return web.json_response([] if good else {"error": "expired"}, status=200 if good else 401)
-
-    host.on("GET", "/fmsg", only_second)
-    await asyncio.gather(*(api.list_received() for _ in range(100)))
-    assert host.exchanges == 2
-
-
 FAULTS: dict[str, tuple[int, bytes]] = {
     "page": (502, f"<pre>Authorization: Bearer {jwt(serial=1)} {KEY}</pre>".encode()),
     "refusal": (403, json.dumps({"error": f"no {KEY} {jwt(serial=1)}", "code": KEY}).encode()),
@@ -380,7 +370,7 @@ async def test_no_broken_connection_shows_a_credential(
 
     host.on(method, path, cut)
     async with HostHttp(host.url, deadlines=IMPATIENT) as http:
-        api = WebApi(http, KeyTokens(http, KEY, clock=lambda: 1_000.0, initial=access_token()))
+        api = WebApi(http, FixedTokens(access_token(), clock=lambda: 1_000.0))
         with caplog.at_level(logging.DEBUG), pytest.raises(FmsgError) as caught:
             await use(api)
     said = [*_everything_of(caught.value), caplog.text]

@@ -11,7 +11,6 @@ import pytest
 
 from fmsg.errors import FmsgError, HostUnreachable
 from fmsg.http import Deadlines, HostHttp
-from fmsg.tokens import KeyTokens
 from fmsg.webapi import WebApi
 from ledger.port import Chore, LedgerUnavailable
 from ledger.seal import SealKeys
@@ -24,6 +23,7 @@ from mcp_front.sending.uploads import Upload
 from sandbox.control import Control
 from sandbox.host import SandboxHost, serve
 from tests.fake_redis import FreezingTopology
+from tests.key_tokens import KeyTokens
 from tests.mcp_front.agents import until
 
 ANN = "@ann@here.test"

@@ -11,7 +11,6 @@ import redis
 
 from fmsg.errors import BadInput, HostRefused
 from fmsg.http import Deadlines, HostHttp
-from fmsg.tokens import KeyTokens
 from fmsg.webapi import WebApi
 from ledger.port import LedgerUnavailable, Store
 from ledger.seal import SealKeys
@@ -24,6 +23,7 @@ from mcp_front.sending.once import KIND, LEASE_S, Once, Repeated, content_hash, 
 from sandbox.control import Control
 from sandbox.host import SandboxHost, serve
 from tests.fake_redis import FreezingTopology
+from tests.key_tokens import KeyTokens
 from tests.mcp_front.agents import until
 from tests.mcp_front.sending.test_deliver import outgoing
 
