@@ -226,7 +226,7 @@ def parser() -> argparse.ArgumentParser:
         "--only",
         action="append",
         default=[],
-        choices=("configuration", "host", "redis", "proxy"),
+        choices=("configuration", "host", "redis", "sign-in", "proxy"),
         help="make these checks alone; may be repeated",
     )
     doctor.add_argument("--data-dir", metavar="DIR", help="with an `up`: look at the Redis in this directory of its")
