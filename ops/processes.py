@@ -131,7 +131,6 @@ def end_with_parent(parent_pid: int) -> None:
     """Linux: have the kernel end this process when its parent ends. Elsewhere the parent's own clean-up has to do."""
     if sys.platform == "linux":
         import ctypes
-        import signal
 
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
