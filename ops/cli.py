@@ -106,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
         commands,
         "worker",
         "run the background jobs of a fleet",
-        "Run the jobs nobody waits for: deep reconcile sweeps, orphaned drafts, unknown send outcomes, retention. "
+        "Run the background jobs: deep reconcile sweeps, orphaned drafts, unknown send outcomes, retention. "
         "Needs FMSG_API_URL, FMSG_REDIS_URL and FMSG_SEAL_KEY.",
         _worker,
     )

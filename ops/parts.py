@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ledger.store import RedisStore
 
 BEATS_PER_TTL = 4
-"""Heartbeats in the time after which a daemon counts as dead: three may fail."""
+"""Heartbeats within the time after which a daemon counts as dead: three may fail."""
 
 DAY_S = 86_400.0
 
@@ -65,7 +65,7 @@ def seal_keys(settings: Settings) -> SealKeys:
 
 
 def with_seal_key(settings: Settings) -> Settings:
-    """The settings, for a process that may seal with a key of its own where none is set.
+    """The settings, with a seal key of the process's own where none is set.
 
     What was sealed under the key of an earlier run is asked for anew by the callers' next requests.
     """
@@ -76,7 +76,7 @@ def with_seal_key(settings: Settings) -> Settings:
 
 def redis_store(settings: Settings) -> RedisStore:
     """The fleet's store. Raises `SettingError`, `ledger.seal.SealKeyInvalid`."""
-    from ledger.store import RedisStore  # and with it redis-py, which stdio can do without
+    from ledger.store import RedisStore  # and with it redis-py, which stdio does not need
 
     url, seal = settings.need_redis_url(), seal_keys(settings)
     try:

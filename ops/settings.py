@@ -21,7 +21,7 @@ class SettingError(Exception):
 
 
 MAX_PORT = 65_535
-"""The largest there is (RFC 9293); beyond it operating systems fail, or take another port than was said."""
+"""The largest port (RFC 9293). Beyond it operating systems fail, or take another port."""
 
 
 class Variable(msgspec.Struct, frozen=True):

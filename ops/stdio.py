@@ -1,4 +1,4 @@
-"""`fmsg-mcpd stdio`: one address for one agent. What it imports before it answers is what somebody waits for."""
+"""`fmsg-mcpd stdio`: one address for one agent. An agent's host waits for what it imports before it answers."""
 
 from __future__ import annotations
 

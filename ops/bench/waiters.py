@@ -1,4 +1,4 @@
-"""Callers that wait, in a loop as agents do: each result is answered by the next wait, on the same connection."""
+"""Callers that wait in a loop, as agents do: each result is followed by the next wait, on the same connection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOOK_S = 0.1
 """Between such questions."""
 
 LEAVE_WITHIN_S = 10.0
-"""A server that has not noticed by then that clients are gone is measured all the same."""
+"""How long the server may take to notice that clients are gone. After that it is measured anyway."""
 
 FAILURES_KEPT = 20
 """Texts of failures that are kept; the rest are counted."""
@@ -110,7 +110,7 @@ class Waiters:
         await self.held_at_least(len(self.all))
 
     async def held_at_least(self, count: int, *, longest_s: float = 30.0) -> None:
-        """Wait until the server holds so many waits more than before the waiters came, those that failed left out."""
+        """Return once the server holds so many waits more than before the first of ours, failed ones left out."""
         until_s = time.monotonic() + longest_s
         while time.monotonic() < until_s:
             held = await self._target.held()

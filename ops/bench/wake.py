@@ -20,11 +20,11 @@ WAKE_WITHIN_S = 10.0
 """A wake that takes longer is a failure."""
 
 BREATH_S = 0.01
-"""Between a result and the next message: the renewed wait is held by then."""
+"""Between a result and the next message. The renewed wait is held by then."""
 
 
 async def wake(target: BenchTarget, size: Size) -> Scene:
-    """Wake waits of a waiters."""
+    """Wake waits, one at a time and all at once."""
     waiting = size.wake_waiting
     scene = Scene(
         name="wake",

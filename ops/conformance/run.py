@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 RUNNER = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
-"""The first release that knows 2026-07-28; a later one may have more scenarios, so it is moved on purpose only."""
+"""The first release that knows 2026-07-28. Later ones may have more scenarios, so it is raised on purpose only."""
 NODE = "node@22"
-"""The runner needs Node 20 or later, whatever the machine has."""
+"""The runner needs Node 20 or later, also where the machine has an older one."""
 VERSIONS = ("2026-07-28", "2025-11-25")
 """One revision of each era. The runner has no scenarios of its own for the older ones."""
 TIMEOUT_S = 600

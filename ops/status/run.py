@@ -102,7 +102,7 @@ async def _run(settings: Settings, options: Options) -> int:
 
 
 async def pictures(look: Look, *, every_s: float) -> AsyncIterator[Picture | Unreadable]:
-    """A picture now and then, for ever; what kept one from being taken in its place."""
+    """Pictures, one after the other, without end. Where one cannot be taken, the error comes in its place."""
     while True:
         began_s = time.perf_counter()
         try:
