@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cksum requirements-dev.lock pyproject.toml tests/fmsg_mcpd/neighbours.lock examples/requirements.lock 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check format lock clean bench chaos fleet dashboard waits model conformance examples
+.PHONY: help setup demo test lint types check format lock clean bench chaos fleet dashboard waits model conformance examples attack
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,9 @@ conformance: setup ## the official MCP conformance scenarios against the front (
 
 chaos: setup ## five minutes of random faults under 200 callers: nothing lost, nothing twice
 	$(BIN)/python -m tests.chaos.run $(ARGS)
+
+attack: setup ## five minutes of hostile clients and a hostile host beside 200 waiting callers: what they notice of it
+	$(BIN)/python -m tests.attack.run $(ARGS)
 
 fleet: setup ## restarts, kills and failovers under 2,000 callers behind a real proxy (haproxy or nginx)
 	$(BIN)/python -m tests.fleet.run $(ARGS)

@@ -1,4 +1,4 @@
-"""fmsg addresses: ``@local@domain``, compared by Unicode case folding, rendered in lower case (FMSG-003, FMSG-007)."""
+"""fmsg addresses: ``@local@domain``, rendered in lower case; when two in messages are the same (FMSG-003, FMSG-007)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,19 @@ _WORD = frozenset("LNM")
 
 
 def same_address(one: str, other: str) -> bool:
-    """Whether two addresses name the same mailbox."""
+    """Whether two addresses that stand in messages or arguments are one by `fold`."""
     return fold(one) == fold(other)
 
 
 def fold(address: str) -> str:
-    """The form addresses are compared and keyed by."""
-    return address.casefold()
+    """The form in which addresses of messages and arguments are compared: full Unicode case folding (FMSG-003), in NFC.
+
+    NFC, since a name with an accent is typed in one form and stored in another. Never the form under which something of
+    a caller is kept: it joins addresses that are two mailboxes (``ß`` and ``ss``). For that see `caller_key`.
+    """
+    if address.isascii():
+        return address.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", address).casefold())
 
 
 def is_address(text: str) -> bool:
@@ -38,10 +44,13 @@ def is_address(text: str) -> bool:
 
 
 def parse_address(text: object, *, name: str = "address") -> str:
-    """A full address in its rendered form (lower case). Raises `BadInput` naming the argument and the reason."""
+    """A full address that somebody wrote, in its rendered form: lower case, NFC.
+
+    Raises `BadInput` naming the argument and the reason.
+    """
     if not isinstance(text, str):
         raise BadInput(f"{name}: an address is a string like @alice@example.com.")
-    rendered = text.lower()
+    rendered = unicodedata.normalize("NFC", text.lower())
     reason = _fault(rendered)
     if reason is not None:
         raise BadInput(

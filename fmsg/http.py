@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import re
 import socket
 import ssl
@@ -20,7 +21,7 @@ from fmsg.answers import SMALL_BYTES, Answer, check, failure, read_answer
 from fmsg.errors import CHECK_THE_HOST, FmsgError, HostMisbehaved, HostRefused, HostUnreachable, Unauthorized
 from fmsg.redact import scrub_beginning
 from fmsg.transfer import Download, Form, media_type
-from fmsg.urls import base_url
+from fmsg.urls import PLACEHOLDER, base_url, proxy_for
 
 T = TypeVar("T")
 
@@ -76,7 +77,8 @@ class HostHttp:
     """The connection pool to one host; an async context manager.
 
     ``api_url`` is the base URL: https, or http where the host is this machine or ``allow_insecure`` says so. Raises
-    `BadInput` for anything else. ``observer`` is called after each request and must not raise.
+    `BadInput` for anything else. ``observer`` is called after each request and must not raise. ``environment`` (the
+    process's) names a proxy on the way to the host, see `proxy_for`.
     """
 
     api_url: str
@@ -91,8 +93,10 @@ class HostHttp:
         observer: Observer | None = None,
         deadlines: Deadlines | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.api_url = base_url(api_url, allow_insecure=allow_insecure)
+        self._proxy = proxy_for(self.api_url, os.environ if environment is None else environment)
         self.deadlines = deadlines or Deadlines()
         self._ssl = ssl_context
         self._places = asyncio.Semaphore(max_concurrent)
@@ -222,6 +226,7 @@ class HostHttp:
                     self._url(path),
                     headers=_authorized(bearer),
                     heartbeat=heartbeat_s,
+                    proxy=self._proxy,
                     max_msg_size=max_frame_bytes,
                     compress=0,
                     timeout=aiohttp.ClientWSTimeout(ws_close=SOCKET_CLOSE_S),
@@ -280,6 +285,7 @@ class HostHttp:
             headers={**(headers or {}), **_authorized(bearer)},
             data=data,
             allow_redirects=False,
+            proxy=self._proxy,
         )
         watch.status = response.status
         await check(response)
@@ -304,6 +310,10 @@ class HostHttp:
         match error:
             case aiohttp.ConnectionTimeoutError():
                 return self._unreachable(f"no connection within {self.deadlines.connect_s:g} s", sent=False)
+            case aiohttp.ClientHttpProxyError():
+                return self._unreachable(f"the proxy on the way to it answered {error.status}", sent=False)
+            case aiohttp.ClientProxyConnectionError():
+                return self._unreachable("no connection to the proxy that HTTPS_PROXY or HTTP_PROXY names", sent=False)
             case aiohttp.ClientConnectorCertificateError():
                 return self._unreachable(f"its certificate is not accepted: {error.certificate_error}", sent=False)
             case aiohttp.ClientConnectorError():
@@ -328,6 +338,12 @@ def _active(session: aiohttp.ClientSession | None) -> aiohttp.ClientSession:
 
 
 def _authorized(bearer: str) -> dict[str, str]:
+    if PLACEHOLDER.fullmatch(bearer):
+        raise Unauthorized(
+            401,
+            "the credential is the name of a variable, like ${FMSG_API_KEY}, which was not replaced by its value. "
+            "Put the key itself where the program that starts this server or sends its header finds it.",
+        )
     if not _SENDABLE.fullmatch(bearer):
         raise Unauthorized(401, "the credential is empty or contains characters that none has. Copy it again.")
     return {"Authorization": f"Bearer {bearer}"}

@@ -24,6 +24,10 @@ PosixSeconds = Annotated[float, msgspec.Meta(ge=-62_135_400_000.0, le=253_402_10
 MessageId = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 SizeBytes = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
+MAX_TOPIC_BYTES = 255
+MAX_RECIPIENTS = 255
+"""Lengths and counts that take one byte on the wire between hosts."""
+
 _DIGEST = re.compile(r"[0-9A-Fa-f]{64}")
 
 
@@ -180,6 +184,18 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The JSON object of ``POST /fmsg``."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
         return {"version": 1, "size": self.size, **fields}
+
+    def excess(self) -> str | None:
+        """What of the draft goes beyond the protocol. Some hosts take it all the same, so nothing refuses it before."""
+        topic = self.topic or ""
+        size = len(topic.encode("utf-8", "replace"))
+        if size > MAX_TOPIC_BYTES:
+            return f"the topic has {size} bytes, and the protocol allows {MAX_TOPIC_BYTES}"
+        if "\0" in topic:
+            return "the topic contains a NUL character"
+        if len(self.to) > MAX_RECIPIENTS:
+            return f"the message has {len(self.to)} recipients, and the protocol allows {MAX_RECIPIENTS}"
+        return None
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):

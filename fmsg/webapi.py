@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from fmsg.address import same_address
 from fmsg.answers import SMALL_BYTES, Answer
 from fmsg.decode import MAX_ITEM_BYTES, JsonReader, read_message, read_page, read_thread
-from fmsg.errors import AnswerTooLong, BadInput, HostRefused, NotFound, Unauthorized
+from fmsg.errors import AnswerTooLong, BadInput, HostFailed, HostRefused, NotFound, Unauthorized
 from fmsg.events import HEARTBEAT_S, MAX_FRAME_BYTES, EventSocket
 from fmsg.http import HostHttp
 from fmsg.message import Added, AttachmentInfo, Draft, Message, Page, Reacted, ReadMark, Sent, Thread, digest
 from fmsg.tokens import TokenSource
-from fmsg.transfer import Body, Download, check_filename, file_form
+from fmsg.transfer import Body, Download, check_stored_name, file_form
 
 __all__ = ["Added", "Body", "Download", "Reacted", "ReadMark", "Sent", "WebApi"]
 
@@ -118,9 +118,21 @@ class WebApi:
             raise NotFound(404, "message not found")
 
     async def create_draft(self, draft: Draft) -> int:
-        """Create a draft; its id stays the message's id."""
-        answer = await self._call("create_draft", "POST", "/fmsg", content=_json(draft.wire()))
-        return _read_created(answer.data).id
+        """Create a draft; its id stays the message's id.
+
+        A 5xx to a draft that goes beyond the protocol is a `HostRefused` that names what does.
+        """
+        try:
+            answer = await self._call("create_draft", "POST", "/fmsg", content=_json(draft.wire()))
+        except HostFailed as error:
+            excess = draft.excess()
+            if excess is None:
+                raise
+            failed = error
+        else:
+            return _read_created(answer.data).id
+        # Some hosts answer as if they had failed (FMSG-003 as met), and trying again would not help.
+        raise HostRefused(failed.status, f"{failed.reason} ({excess})", code=failed.code)
 
     async def delete_draft(self, message_id: int) -> None:
         """Delete a draft; a sent message is `Forbidden`."""
@@ -170,7 +182,7 @@ class WebApi:
 
     def attachment(self, message_id: int, filename: str) -> AbstractAsyncContextManager[Download]:
         """An attachment, read while it comes."""
-        segment = quote(check_filename(filename), safe="")
+        segment = quote(check_stored_name(filename), safe="")
         return self._download("attachment", f"/fmsg/{message_id}/attach/{segment}")
 
     @asynccontextmanager

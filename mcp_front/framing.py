@@ -39,8 +39,17 @@ _TICKS = re.compile("``+")
 _ACTIVE = re.compile(r"[\[\]<`]")
 """What begins a link, an image, HTML or code in Markdown. A client that renders a topic must fetch nothing for it."""
 
+MOST_FENCED_CHARS = 128 * 1024
+"""Of foreign content in one text block. More is in the structured content alone: no large text is there twice."""
+
 TOKEN_BYTES = 4
 """Of a fence's token. It need not be a secret for long: content was written before the token was drawn."""
+
+
+class Clean(str):
+    """A text that was looked at for credentials, so that nobody looks at it again."""
+
+    __slots__ = ()
 
 
 def new_token() -> str:
@@ -80,20 +89,21 @@ def quoted(text: str) -> str:
 class Report:
     """A text block in the making: our lines, foreign content fenced, the statement first where anything is foreign.
 
-    Foreign content is scrubbed of credentials piece by piece: done to the whole block, a key block that begins in one
-    piece and ends in another would swallow the fences between them. Whether there is anything to scrub is asked once.
+    What is not `Clean` is scrubbed of credentials piece by piece: done to the whole block, a key block that begins in
+    one piece and ends in another would swallow the fences between them.
     """
 
     def __init__(self, *, markdown: bool = False, token: Callable[[], str] = new_token) -> None:
         """``markdown``: the block is rendered, so a fence is also a code block that its content cannot end."""
-        self._parts: list[str | _Foreign] = []
+        self._parts: list[_Part] = []
         self._foreign = False
+        self._fenced_chars = 0
         self._markdown = markdown
         self._token = token
 
     def say(self, line: str) -> None:
         """Our own words, nothing foreign in them."""
-        self._parts.append(line)
+        self._parts.append(_Part(line))
 
     def cite(self, line: str) -> None:
         """Our own words around foreign bits that went through `quoted` or `visible`."""
@@ -101,16 +111,20 @@ class Report:
         self._parts.append(_Cited(line))
 
     def fence(self, content: str) -> None:
-        """Foreign content, exactly as it is, inside a fence."""
+        """Foreign content, exactly as it is, inside a fence; what exceeds `MOST_FENCED_CHARS` is left out."""
         self._foreign = True
-        self._parts.append(_Foreign(content))
+        room = MOST_FENCED_CHARS - self._fenced_chars
+        self._fenced_chars += len(content)
+        self._parts.append(_Fenced(content[:room] if len(content) > room else content, isinstance(content, Clean)))
+        if len(content) > room:
+            self.say("Cut here: the structured content of this result has all of it.")
 
     def text(self) -> str:
         """The block. Its fences carry one token that occurs in none of the contents."""
         parts = self._parts
-        if suspicious("\n".join(parts)):
-            parts = [type(part)(scrub(part)) for part in parts]
-        contents = [part for part in parts if isinstance(part, _Foreign)]
+        if suspicious("\n".join(part.text for part in parts if not part.clean)):
+            parts = [part if part.clean else type(part)(scrub(part.text), True) for part in parts]
+        contents = [part.text for part in parts if isinstance(part, _Fenced)]
         token = self._token() if contents else ""
         while any(token in content for content in contents):
             token = self._token()
@@ -118,10 +132,10 @@ class Report:
         lines += [self._shown(part, token) for part in parts]
         return ("\n\n" if self._markdown else "\n").join(lines)
 
-    def _shown(self, part: str, token: str) -> str:
-        if isinstance(part, _Foreign):
-            return self._fenced(part, token)
-        return _ACTIVE.sub(r"\\\g<0>", part) if self._markdown and isinstance(part, _Cited) else part
+    def _shown(self, part: _Part, token: str) -> str:
+        if isinstance(part, _Fenced):
+            return self._fenced(part.text, token)
+        return _ACTIVE.sub(r"\\\g<0>", part.text) if self._markdown and isinstance(part, _Cited) else part.text
 
     def _fenced(self, content: str, token: str) -> str:
         fenced = f"<<<{token}\n{content}\n{token}>>>"
@@ -131,13 +145,23 @@ class Report:
         return f"{ticks}\n{fenced}\n{ticks}"
 
 
-class _Cited(str):
-    """Marks a part as ours with bits of others in it."""
+class _Part:
+    """A piece of a report; ``clean`` where it was looked at for credentials."""
+
+    __slots__ = ("clean", "text")
+
+    def __init__(self, text: str, clean: bool = False) -> None:
+        self.text = text
+        self.clean = clean
+
+
+class _Cited(_Part):
+    """Ours, with bits of others in it."""
 
     __slots__ = ()
 
 
-class _Foreign(str):
-    """Marks a part as content of others."""
+class _Fenced(_Part):
+    """Content of others."""
 
     __slots__ = ()

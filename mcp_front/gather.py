@@ -25,12 +25,15 @@ async def gather_bounded(
         async with places:
             return await ask(item)
 
+    tasks: list[asyncio.Task[_Answer]] = []
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(run(item)) for item in items]
+            tasks += [group.create_task(run(item)) for item in items]
+        return [task.result() for task in tasks]
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
+    finally:
+        tasks.clear()  # An exception refers to this frame: it must not refer to the exception, too.
 
 
 async def gather_with(work: Awaitable[object], other: Coroutine[Any, Any, _Answer]) -> _Answer:
@@ -46,3 +49,4 @@ async def gather_with(work: Awaitable[object], other: Coroutine[Any, Any, _Answe
         if not task.done():
             task.cancel()
             await asyncio.wait([task])
+        del task  # An exception refers to this frame: it must not refer to the exception, too.

@@ -38,6 +38,10 @@ Result = TypeVar("Result")
 LIST_TTL_MS = 300_000
 """Lists change with a deploy only, and a client that holds an old one meets at most an unknown argument."""
 
+CONFIRM_AHEAD_S = 30.0
+"""A caller whose key was accepted longer ago than half of the minute that it is good for has it confirmed in the
+background: an answer waits for the host only where nobody asked for half a minute."""
+
 LISTS = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list"})
 """Methods whose results are the same for everybody: made once per protocol version."""
 
@@ -57,8 +61,8 @@ class Requests(Protocol):
         """Who the request acts as, and what it is served with. Raises `NotConfigured` or `fmsg.errors.FmsgError`."""
         ...
 
-    def address(self, ctx: Ctx) -> str | None:
-        """The caller's address, where it is known without asking."""
+    async def address(self, ctx: Ctx) -> str | None:
+        """The caller's address, where it is known and its key was accepted within the minute."""
         ...
 
     def name(self, ctx: Ctx) -> str:
@@ -118,6 +122,8 @@ def build_server(
                 held_calls.take(caller)
             try:
                 result = await call_tool(context, tool, params.arguments)
+                if not tool.holds and not result.is_error:
+                    await context.caller.confirm(ahead_s=CONFIRM_AHEAD_S)
             finally:
                 if tool.holds:
                     held_calls.give_back(caller)
@@ -150,19 +156,27 @@ def build_server(
 
     async def read_resource(ctx: Ctx, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
+        context = await requests.context(ctx, _progress(ctx))
         try:
-            return await resources.read_resource(await requests.context(ctx, _progress(ctx)), uri)
+            result = await resources.read_resource(context, uri)
+            await context.caller.confirm(ahead_s=CONFIRM_AHEAD_S)
+            return result
         except MCPError as error:
             if error.code == types.INVALID_PARAMS and error.data is None:
                 raise MCPError(error.code, error.message, {"uri": scrub(uri)}) from None
             raise
 
     async def get_prompt(ctx: Ctx, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        return await prompts.get_prompt(await requests.context(ctx, _progress(ctx)), params.name, params.arguments)
+        context = await requests.context(ctx, _progress(ctx))
+        result = await prompts.get_prompt(context, params.name, params.arguments)
+        await context.caller.confirm(ahead_s=CONFIRM_AHEAD_S)
+        return result
 
     async def complete(ctx: Ctx, params: types.CompleteRequestParams) -> types.CompleteResult:
         context = await requests.context(ctx, None)
-        return types.CompleteResult(completion=await prompts.complete(context, params.ref, params.argument))
+        completion = await prompts.complete(context, params.ref, params.argument)
+        await context.caller.confirm(ahead_s=CONFIRM_AHEAD_S)
+        return types.CompleteResult(completion=completion)
 
     server: Server[Any] = Server(
         SERVER_NAME,
@@ -219,7 +233,7 @@ class _Prepared:
             return known
         result = await call_next(ctx)
         if method in ("initialize", "server/discover"):
-            return {**_wire(result), "instructions": instructions(self._requests.address(ctx))}
+            return {**_wire(result), "instructions": instructions(await self._requests.address(ctx))}
         return result
 
 

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if parent := os.environ.pop("_FMSG_MCPD_PARENT", None):
-        from ops.parent import end_with_parent
+        from ops.processes import end_with_parent
 
         end_with_parent(int(parent))
     if arguments == ["stdio"]:
@@ -106,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
         commands,
         "worker",
         "run the background jobs of a fleet",
-        "Run the jobs nobody waits for: deep reconcile sweeps, orphaned drafts, unknown send outcomes, retention. "
+        "Run the background jobs: deep reconcile sweeps, orphaned drafts, unknown send outcomes, retention. "
         "Needs FMSG_API_URL, FMSG_REDIS_URL and FMSG_SEAL_KEY.",
         _worker,
     )
@@ -141,6 +141,9 @@ def parser() -> argparse.ArgumentParser:
         "--bind", default="127.0.0.1", metavar="ADDRESS", help="address to bind (default: %(default)s)"
     )
     sandbox.add_argument("--sqlite-dir", metavar="DIR", help="keep the messages in SQLite files here")
+    sandbox.add_argument(
+        "--page-anywhere", action="store_true", help="serve the page also where --bind is not this machine alone"
+    )
     sandbox.add_argument("--json", action="store_true", help="print a line of JSON for each host")
 
     demo = _add(
@@ -152,6 +155,7 @@ def parser() -> argparse.ArgumentParser:
         _demo,
     )
     demo.add_argument("--keep", action="store_true", help="stay up afterwards and print how to connect an agent")
+    demo.add_argument("--page", action="store_true", help="let two scripted agents talk, and open a page to watch them")
     demo.add_argument("--verbose", action="store_true", help="show the logs of the processes when something fails")
 
     connect = _add(
@@ -222,7 +226,7 @@ def parser() -> argparse.ArgumentParser:
         "--only",
         action="append",
         default=[],
-        choices=("configuration", "host", "redis", "proxy"),
+        choices=("configuration", "host", "redis", "sign-in", "proxy"),
         help="make these checks alone; may be repeated",
     )
     doctor.add_argument("--data-dir", metavar="DIR", help="with an `up`: look at the Redis in this directory of its")
@@ -377,13 +381,14 @@ def _sandbox(options: argparse.Namespace) -> int:
         bind=options.bind,
         sqlite_dir=options.sqlite_dir,
         as_json=options.json,
+        page_anywhere=options.page_anywhere,
     )
 
 
 def _demo(options: argparse.Namespace) -> int:
     from ops.demo import demo
 
-    return demo(keep=options.keep, verbose=options.verbose)
+    return demo(keep=options.keep, page=options.page, verbose=options.verbose)
 
 
 def _connect(options: argparse.Namespace) -> int:
@@ -439,9 +444,9 @@ def _bench(options: argparse.Namespace) -> int:
         from ops.bench.bare import bare
 
         return bare()
-    from ops.bench.run import Options, bench
+    from ops.bench.run import BenchOptions, bench
 
-    wanted = Options(
+    wanted = BenchOptions(
         size=options.size,
         scenarios=tuple(options.only),
         out=options.out,

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-async def serve(settings: Settings, wire: Wire, greeted: Greeted) -> int:
-    """Serve the client at the other end of the wire. Returns the exit status."""
+async def serve(settings: Settings, wire: Wire, greeted: Greeted, *, fault: str | None = None) -> int:
+    """Serve the client at the other end of the wire. Returns the exit status. ``fault``: a setting that is wrong."""
     stop = asyncio.Event()
     if sys.platform != "win32":
         loop = asyncio.get_running_loop()
@@ -42,6 +42,7 @@ async def serve(settings: Settings, wire: Wire, greeted: Greeted) -> int:
         version=version(),
         stop=stop,
         greeted=greeted,
+        fault=fault,
     )
     return 0
 

@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from fmsg.address import is_address, parse_address
+from sandbox.accounts import key_id_of
 from sandbox.core import Core
 from sandbox.events import ANYBODY
 from sandbox.faults import ANY, Failure
@@ -43,6 +44,22 @@ class Control:
         """An account for the address, which makes it a known recipient. Returns the address."""
         self._check_local(address)
         return self.core.accounts.create(address, owner=owner).addr
+
+    def addresses(self) -> list[str]:
+        """The addresses that this host knows."""
+        return sorted(account.addr for account in self.core.accounts.accounts.values() if account.known)
+
+    def owner_of(self, key: str) -> str:
+        """The address that a key (or key id) belongs to."""
+        return self.core.accounts.keys[key_id_of(key)].addr
+
+    def received(self, address: str) -> int:
+        """How many messages of others the address received, reactions and those that want no reply left out."""
+        state = self.core.state
+        return sum(
+            record.reaction is None and not record.no_reply and lowered(record.from_) != lowered(address)
+            for record in map(state.messages.__getitem__, state.mailbox(address).received)
+        )
 
     def create_key(self, address: str, *, life_s: float | None = None, cidrs: Sequence[str] | None = None) -> str:
         """A new API key of the address (made where unknown). Returns the key."""

@@ -19,7 +19,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "mcp_front": frozenset({"fmsg", "telemetry", "ledger", "pages"}),
     "sandbox": frozenset({"fmsg", "pages"}),
     "fmsg_mcpd": frozenset({"ops"}),
-    "ops": frozenset({"fmsg", "telemetry", "ledger", "daemon", "workers", "mcp_front", "sandbox"}),
+    "ops": frozenset({"fmsg", "telemetry", "ledger", "daemon", "workers", "mcp_front", "sandbox", "pages"}),
 }
 """Package → packages of ours it may import besides itself."""
 

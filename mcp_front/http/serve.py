@@ -18,6 +18,7 @@ import msgspec
 import uvicorn
 
 from fmsg.directory import Directory
+from fmsg.errors import FmsgError
 from fmsg.http import HostHttp
 from ledger.port import Store
 from ledger.seal import SealKeys
@@ -246,14 +247,19 @@ class HttpRequests:
             settings=self._settings,
             store=self._store,
             waiting=self._waiting,
-            directory=self._directory,
+            directory=self._directory.for_caller(request.caller.address),
             progress=progress if request.accepts_stream else None,
             drain=self._drain,
             answer=request.answer,
         )
 
-    def address(self, ctx: Ctx) -> str | None:
-        return _request(ctx).caller.address
+    async def address(self, ctx: Ctx) -> str | None:
+        caller = _request(ctx).caller
+        try:
+            await caller.confirm()
+        except FmsgError:
+            return None
+        return caller.address
 
     def name(self, ctx: Ctx) -> str:
         return _request(ctx).request_id

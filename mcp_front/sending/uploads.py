@@ -141,15 +141,17 @@ def refuse_credential(text: str, *, argument: str) -> None:
 
 
 def strict_base64(text: str, *, argument: str) -> bytes:
-    """The bytes of standard base64 with padding and nothing else in it. Raises `BadInput` naming the argument."""
+    """The bytes of standard base64 with padding. Line breaks and blanks, as common tools print them, are passed over.
+
+    Raises `BadInput` naming the argument.
+    """
+    text = "".join(text.split())
     try:
         data = binascii.a2b_base64(text.encode("ascii"), strict_mode=True)
     except (binascii.Error, UnicodeEncodeError):
         data = None
     if data is None or not _canonical(text, data):
-        raise BadInput(
-            f"{argument}: is not standard base64 with padding (A-Z a-z 0-9 + / =, no line breaks, no data: prefix)."
-        )
+        raise BadInput(f"{argument}: is not standard base64 with padding (A-Z a-z 0-9 + / =, no data: prefix).")
     return data
 
 

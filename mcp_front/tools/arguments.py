@@ -47,6 +47,8 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     elsewhere: ClassVar[Mapping[str, str]] = {}
     """Names that another deployment takes, with what to say of them here."""
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Names that other servers have for an argument."""
 
 
 A = TypeVar("A", bound=Arguments)
@@ -152,6 +154,8 @@ class _Reading:
     ) -> dict[str, Any]:
         """An object with its fields mended."""
         mended: dict[str, Any] = {}
+        aliases = kind.aliases if issubclass(kind, Arguments) else {}
+        given = {name if aliases.get(name, name) in given else aliases[name]: given[name] for name in given}
         for field in fields:
             name = field.encode_name
             if name not in given:

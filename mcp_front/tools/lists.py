@@ -82,7 +82,7 @@ async def _list_messages(context: ToolContext, arguments: ListMessages) -> ToolR
         return await context.caller.api.list_received(limit=limit, offset=offset)
 
     page = await collect(fetch, shown, limit=arguments.limit, offset=arguments.offset)
-    return _page_result(page, "received" if not unread_only else "unread", delivery=False)
+    return _page_result(page, "received" if not unread_only else "unread", caller=context.caller.address)
 
 
 async def _list_sent(context: ToolContext, arguments: ListSent) -> ToolResult:
@@ -95,19 +95,20 @@ async def _list_sent(context: ToolContext, arguments: ListSent) -> ToolResult:
         return await context.caller.api.list_sent(limit=limit, offset=offset)
 
     page = await collect(fetch, shown, limit=arguments.limit, offset=arguments.offset)
-    return _page_result(page, "sent", delivery=True)
+    return _page_result(page, "sent", caller=context.caller.address, delivery=True)
 
 
-def _page_result(page: Collected, kind: str, *, delivery: bool) -> ToolResult:
+def _page_result(page: Collected, kind: str, *, caller: str, delivery: bool = False) -> ToolResult:
+    caller = caller.lower()
     items = [
-        message_item(message) | ({"delivery": delivery_items(message)} if delivery else {}) for message in page.messages
+        message_item(message, caller=caller) | ({"delivery": delivery_items(message)} if delivery else {})
+        for message in page.messages
     ]
     fields: Fields = {"messages": items, "count": len(items), "next_offset": page.next_offset}
     report = Report()
     for message, item in zip(page.messages, items, strict=True):
         beginning = item["preview"]
-        # Whether one has read what one sent oneself is nothing to tell.
-        told = headline(msgspec.structs.replace(message, read=None) if delivery else message)
+        told = headline(msgspec.structs.replace(message, read=item["read"]))
         report.cite(told + (f": {quoted(beginning)}" if beginning else ""))
         if delivery:
             report.cite("  " + "; ".join(shown_delivery(outcome) for outcome in outcomes(message)))

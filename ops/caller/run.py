@@ -44,10 +44,10 @@ def caller(wanted: Wanted) -> int:
 
     The exit status: 0, 1 where Redis cannot be asked or the order was not carried out, 2 for what cannot be asked for.
     """
-    # What libraries log is told in what is shown; without a handler Python would print it in between.
+    # The libraries' log lines would be printed in between; what they say is in what is shown.
     logging.getLogger().addHandler(logging.NullHandler())
     if wanted.forget == "everything" and not wanted.yes:
-        text = "--forget-everything takes the caller's subscriptions away, which nobody can bring back. Add --yes."
+        text = "--forget-everything deletes the caller's subscriptions, and nothing brings them back. Add --yes."
         print(f"fmsg-mcpd caller: {text}", file=sys.stderr)
         return 2
     try:

@@ -1,4 +1,4 @@
-"""What is between an agent and the front: a wait is held through it, as an agent would, and the signs of life counted.
+"""The way from an agent to the front: hold a wait through it as an agent would, and count the signs of life.
 
 The wait is for a sender that there is not, so it returns nothing and acknowledges nothing.
 """
@@ -17,22 +17,22 @@ import msgspec
 from ops.doctor.findings import Finding, Level
 
 PING_EVERY_S = 15.0
-"""How often a front shows life on a held answer (`mcp_front.settings.HttpSettings.ping_s`)."""
+"""How often a front sends a ping on a held answer (`mcp_front.settings.HttpSettings.ping_s`)."""
 
 LATE_S = 10.0
-"""A sign of life this much later than it should come was held back by something in the way."""
+"""A ping that comes this much late was held back by something in the way."""
 
 EARLY_S = 2.0
 """An answer this much before the time is over was not held that long."""
 
 SILENCE_S = 4.0
-"""A cut after so much silence is an idle timeout; shorter ones do not exist in practice."""
+"""A cut after so much silence is an idle timeout. Shorter ones do not exist in practice."""
 
 SPARE_S = 20.0
 """How long beyond the held time the answer may take before it is given up."""
 
 MAX_ANSWER_BYTES = 256 * 1024
-"""A timeout's answer is below a kilobyte; what is longer is no answer to a wait."""
+"""The answer of a wait that timed out is below a kilobyte. A longer one is no such answer."""
 
 NOBODY = "@nobody@doctor.invalid"
 """The sender waited for: the top-level domain is reserved for names that do not exist (RFC 2606)."""

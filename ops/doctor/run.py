@@ -14,20 +14,22 @@ import msgspec
 from fmsg.errors import BadInput
 from ledger.redis.topology import parse_url
 from ledger.seal import SealKeyInvalid, SealKeys
+from mcp_front.settings import HttpSettings
 from ops import interrupt, parts
 from ops.doctor.findings import HIDDEN, Clean, Finding, exit_status, line, summary, to_json
 from ops.doctor.host import HostChecks
 from ops.doctor.local import QUOTED, SERVING, check_admission, check_configuration, check_files, check_own_server
 from ops.doctor.proxy import check_proxy
 from ops.doctor.redis import RedisChecks
+from ops.doctor.sign_in import SignInChecks
 from ops.own_redis import url_in
 from ops.settings import SettingError, Settings
 from ops.terminal import in_colour, width
 
-Group = Literal["configuration", "host", "redis", "proxy"]
+Group = Literal["configuration", "host", "redis", "sign-in", "proxy"]
 """Checks that are made together."""
 
-GROUPS: tuple[Group, ...] = ("configuration", "host", "redis", "proxy")
+GROUPS: tuple[Group, ...] = ("configuration", "host", "redis", "sign-in", "proxy")
 
 ROLES = ("stdio", "fleet", "front", "daemon", "worker", "up")
 """What the environment may be meant for."""
@@ -116,6 +118,9 @@ async def examine(
     if options.wants("redis"):
         async for finding in _redis(options, settings, role=role):
             yield finding
+    if options.wants("sign-in") and (role in SERVING or "sign-in" in options.only):
+        async for finding in _sign_in(options, settings):
+            yield finding
     if options.mcp_url is None:
         if "proxy" in options.only:
             yield options.not_made(
@@ -166,6 +171,23 @@ async def _redis(options: Options, settings: Settings, *, role: str) -> AsyncIte
         return
     async for finding in checks.run():
         yield finding
+
+
+async def _sign_in(options: Options, settings: Settings) -> AsyncIterator[Finding]:
+    if settings.public_url is None:
+        if "sign-in" in options.only:
+            do = "Set it to the URL under which clients reach the fronts."
+            yield options.not_made("sign-in", "read FMSG_MCP_PUBLIC_URL", "it is not set", do)
+        return
+    try:
+        oauth = parts.oauth_settings(settings)
+    except SettingError as error:
+        came, do = halves(error, "FMSG_MCP_PUBLIC_URL")
+        yield Finding(check="sign-in", level="failure", tried="read FMSG_MCP_PUBLIC_URL", came=came, do=do)
+        return
+    if oauth is not None:
+        async for finding in SignInChecks(oauth, endpoint=HttpSettings().path).run():
+            yield finding
 
 
 def halves(error: Exception, name: str) -> tuple[str, str]:

@@ -27,7 +27,7 @@ CLOCKS_APART_S = 1.0
 """A process says by its own clock when it started; when it was heard is by Redis' clock."""
 
 FEEDS_SHOWN = 50_000
-"""Callers whose feeds are looked at: some seconds. Where there are more, the shares of those are shown."""
+"""Callers whose feeds are looked at, which takes some seconds. Of more callers only the first ones are counted."""
 
 ERRORS_SHOWN = 5
 """Most frequent reasons for which feeds are not live."""

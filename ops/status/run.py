@@ -87,7 +87,8 @@ async def _run(settings: Settings, options: Options) -> int:
             await (_watch_json if options.as_json else _watch)(look, every_s=options.every_s)
         picture = await look()
     except Unreadable as error:
-        print(f"fmsg-mcpd status: {error}", file=sys.stderr)
+        running = "" if options.data_dir is None else f" Does `fmsg-mcpd up --data-dir {options.data_dir}` run?"
+        print(f"fmsg-mcpd status: {error}{running}", file=sys.stderr)
         return UNKNOWN
     finally:
         await store.topology.aclose()
@@ -101,7 +102,7 @@ async def _run(settings: Settings, options: Options) -> int:
 
 
 async def pictures(look: Look, *, every_s: float) -> AsyncIterator[Picture | Unreadable]:
-    """A picture now and then, for ever; what kept one from being taken in its place."""
+    """Pictures, one after the other, without end. Where one cannot be taken, the error comes in its place."""
     while True:
         began_s = time.perf_counter()
         try:

@@ -15,9 +15,10 @@ from cryptography.x509.oid import NameOID
 from hypothesis import settings
 
 from fmsg.http import Deadlines, HostHttp
-from fmsg.tokens import FixedTokens, KeyTokens
+from fmsg.tokens import FixedTokens
 from fmsg.webapi import WebApi
 from tests.fmsg.fakehost import KEY, FakeHost, access_token, serve
+from tests.key_tokens import KeyTokens
 
 IMPATIENT = Deadlines(queue_s=0.4, connect_s=5.0, answer_s=0.4, idle_s=0.4, stored_s=0.4, upgrade_s=0.4)
 """For tests in which the host does not answer; those in which it does have the usual deadlines."""

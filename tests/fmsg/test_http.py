@@ -404,3 +404,31 @@ async def test_only_a_certificate_that_is_trusted_gets_the_credential(certificat
         trusting = ssl.create_default_context(cafile=str(certificate))
         async with HostHttp(f"https://localhost:{port}", ssl_context=trusting) as http:
             assert (await call(http)).data == b"{}"
+
+
+async def test_requests_go_through_the_proxy_that_the_environment_names(host: FakeHost) -> None:
+    host.answer("GET", "/fmsg/1", {"through": "proxy"})
+    environment = {"HTTP_PROXY": host.url}
+    async with HostHttp("http://api.a.test", allow_insecure=True, environment=environment) as http:
+        assert (await call(http)).data == b'{"through": "proxy"}'
+    assert host.asked[0].headers["Host"] == "api.a.test"
+
+
+async def test_a_proxy_that_refuses_or_is_not_there_is_named(unused_port: int) -> None:
+    async with raw(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n") as port:
+        for proxy, said in (
+            (port, "the proxy on the way to it answered 407"),
+            (unused_port, "no connection to the proxy"),
+        ):
+            environment = {"HTTPS_PROXY": f"http://127.0.0.1:{proxy}"}
+            async with HostHttp("https://api.a.test", environment=environment) as http:
+                with pytest.raises(HostUnreachable, match=said) as caught:
+                    await call(http)
+                assert not caught.value.sent
+
+
+async def test_a_key_that_is_the_name_of_a_variable_is_refused_without_being_shown(http: HostHttp) -> None:
+    for bearer in ("${FMSG_API_KEY}", "$FMSG_API_KEY", "%FMSG_API_KEY%", "${fmsgk_a_b}"):
+        with pytest.raises(Unauthorized, match=r"is the name of a variable, like \$\{FMSG_API_KEY\}") as caught:
+            await http.call("list", "GET", "/fmsg", bearer=bearer)
+        assert "fmsgk" not in str(caught.value)

@@ -27,7 +27,7 @@ def test_everything_that_is_taken_is_what_encoding_would_give(text: str) -> None
     data: bytes | None = None
     with contextlib.suppress(BadInput):
         data = strict_base64(text, argument="x")
-    assert data is None or base64.b64encode(data).decode() == text
+    assert data is None or base64.b64encode(data).decode() == "".join(text.split())
 
 
 def test_a_refusal_names_the_argument() -> None:

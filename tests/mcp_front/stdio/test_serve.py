@@ -78,10 +78,15 @@ async def session(
     broken: Exception | None = None,
     tools: Mapping[str, Tool] | None = None,
     greeted: Greeted | None = None,
+    fault: str | None = None,
+    deaf: bool = False,
 ) -> AsyncIterator[Session]:
     """A running server. Empty key and URL stand for good ones."""
     host, fake = SandboxHost("a.test"), FakeToolbox()
     to_server, to_client = os.pipe(), os.pipe()
+    if deaf:
+        os.close(to_client[0])
+        to_client = (os.open(os.devnull, os.O_RDONLY), to_client[1])
     async with serve(host) as url, lines_from(to_client[0]) as lines, asyncio.TaskGroup() as tasks:
         sink_context = sink_to(to_server[1])
         client = Session(lines, await sink_context.__aenter__(), fake, host)
@@ -105,6 +110,7 @@ async def session(
                 stop=client.stop,
                 tools=tools or fake.tools,
                 greeted=greeted or Greeted(),
+                fault=fault,
             )
             client.ended.set()
             os.close(to_client[1])
@@ -189,25 +195,71 @@ async def test_progress_and_cancellation() -> None:
         assert (await client.ask(call("who", id_=6)))["id"] == 6
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        (b"not json", -32700),
-        (b"\xff\xfe", -32700),
-        (b"[" * 100_000, -32700),
-        (b"[]", -32600),
-        (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', -32600),
-        (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', -32600),
-        (b"7", -32600),
-    ],
-)
-async def test_what_is_no_message_is_told_so_and_the_session_goes_on(line: bytes, code: int) -> None:
+async def test_what_is_no_message_is_told_so_and_the_session_goes_on() -> None:
     async with session() as client:
         await client.begin()
-        answer = await client.ask(line)
-        assert (answer["id"], answer["error"]["code"]) == (None, code)
+        for line, request_id in ((b"not json", None), (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', 1.5)):
+            answer = await client.ask(line)
+            assert (answer["id"], "error" in answer) == (request_id, True)
         await client.say(b"", b"  ")
         assert (await client.ask(request("ping", id_="p")))["id"] == "p"
+
+
+async def test_half_a_surrogate_pair_is_the_arguments_own_error() -> None:
+    async with session() as client:
+        await client.begin()
+        line = json.dumps(call("size", id_=4, data="\ud800")).encode()
+        answer = await client.ask(line)
+        assert (answer["id"], answer["result"]["isError"]) == (4, True)
+        assert answer["result"]["content"][0]["text"].startswith("data: holds half a surrogate pair")
+
+
+async def test_what_a_client_gets_back_may_be_half_a_surrogate_pair() -> None:
+    async with session() as client:
+        await client.begin()
+        assert (await client.ask(request("ping", id_="\ud800")))["id"] == "\ud800"
+        assert (await client.ask(request("\udc00", id_=2)))["id"] == 2
+        progress = await client.ask(call("hold", id_=5, token="\ud800"))
+        assert progress["params"]["progressToken"] == "\ud800"
+        client.toolbox.release.set()
+        assert (await client.hear())["id"] == 5
+
+
+@pytest.mark.parametrize("request_id", [[], {}, None, True, 1.5, ["a"], {"a": 1}])
+async def test_a_cancellation_of_anything_leaves_the_session_as_it_is(request_id: object) -> None:
+    async with session() as client:
+        await client.begin()
+        await client.say(call("hold", id_=5))
+        await client.toolbox.until(holding=1)
+        await client.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}})
+        assert (await client.ask(call("who", id_=6)))["id"] == 6
+        assert client.toolbox.holding == 1
+        client.toolbox.release.set()
+        assert (await client.hear())["id"] == 5
+
+
+async def test_nothing_is_served_before_initialize() -> None:
+    async with session() as client:
+        for method in ("tools/list", "prompts/list", "resources/list", "tools/call"):
+            answer = await client.ask(request(method, {"name": "who"} if method == "tools/call" else None))
+            assert "initialize" in answer["error"]["message"]
+        assert client.opened == 0
+
+
+async def test_a_wrong_setting_is_told_by_every_call_and_ends_nothing() -> None:
+    async with session(fault="FMSG_MCP_PORT: must be a number.") as client:
+        await client.begin()
+        assert (await client.ask(request("tools/list")))["result"]["tools"]
+        for _ in range(2):
+            result = (await client.ask(call("who")))["result"]
+            assert result["isError"]
+            assert "FMSG_MCP_PORT: must be a number." in result["content"][0]["text"]
+        assert client.opened == 0
+
+
+async def test_a_reader_that_is_gone_ends_the_server_although_its_input_stays_open() -> None:
+    async with session(deaf=True) as client:
+        await client.ended.wait()
 
 
 async def test_a_64_bit_id_is_exact() -> None:

@@ -169,7 +169,7 @@ class FakeCaller:
             raise self.refusal
         return AccessToken(value="t", address=ME, expires_at_s=wall_s() + 3600.0)
 
-    async def confirm(self, *, within_s: float = 60.0) -> None:
+    async def confirm(self, *, within_s: float = 60.0, ahead_s: float = 0.0) -> None:
         self.confirmed += 1
         if self.refusal is not None:
             raise self.refusal

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from fmsg.http import HostHttp
-from fmsg.tokens import KeyTokens
 from ledger.embedded import free_port
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
@@ -20,6 +19,7 @@ from ledger.values import caller_key
 from ops.cli import main
 from ops.processes import Child
 from ops.sandbox_control import SandboxControl
+from tests.key_tokens import KeyTokens
 
 ANN = "@ann@here.test"
 SEAL_KEY = SealKeys.generate()

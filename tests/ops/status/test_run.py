@@ -127,6 +127,8 @@ async def test_an_up_is_known_by_its_data_directory(tmp_path: Path) -> None:
             assert "gone" not in [process.id for process in await store.processes.present()]
     finally:
         await up.stop()
+    code, _, err = await run("--data-dir", str(data), FMSG_SEAL_KEY="")
+    assert (code, f"Does `fmsg-mcpd up --data-dir {data}` run?" in err) == (2, True)
 
 
 @pytest.mark.parametrize(("shown", "code"), [(picture(), 0), (picture(daemons=()), 1)])

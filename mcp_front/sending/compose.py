@@ -1,0 +1,152 @@
+"""A message before it goes out: who gets it, what it answers, and its text without credentials (FMSG-007)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import msgspec
+
+from fmsg.errors import BadInput
+from fmsg.message import Draft, Message, participants
+from fmsg.redact import quoted, redact_long
+from mcp_front.failures import ToolFailure
+from mcp_front.render import media_type
+from mcp_front.sending.uploads import Upload, refuse_credential
+
+DEFAULT_TYPE = "text/markdown; charset=utf-8"
+"""FMSG-007, send_message."""
+
+MOST_TYPE_CHARS = 255
+"""Of a media type with its parameters; those in use are below 80."""
+
+_PARAMETERS = re.compile(r"[\x20-\x7e]*")
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;\"']*)", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"\[redacted ([^\]]{1,40})\]")
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """A message. ``parent`` is what the host is told (an id or a batch's hash), ``parent_id`` its id.
+
+    ``redacted`` names the kind of each credential that was replaced in topic and body.
+    """
+
+    from_: str
+    to: tuple[str, ...]
+    topic: str
+    body: str
+    type: str
+    important: bool
+    no_reply: bool
+    parent: int | str | None
+    parent_id: int | None
+    uploads: tuple[Upload, ...]
+    redacted: tuple[str, ...]
+
+    def draft(self) -> Draft:
+        """The draft to create. A reply has no topic (FMSG-003)."""
+        return Draft(
+            from_=self.from_,
+            to=self.to,
+            type=self.type,
+            size=len(self.body.encode()),
+            data=self.body,
+            pid=self.parent,
+            topic=self.topic or None,
+            important=self.important,
+            no_reply=self.no_reply,
+        )
+
+
+async def compose(
+    *,
+    from_: str,
+    to: tuple[str, ...],
+    body: str,
+    topic: str = "",
+    type_: str = DEFAULT_TYPE,
+    important: bool = False,
+    no_reply: bool = False,
+    parent: int | str | None = None,
+    parent_id: int | None = None,
+    uploads: tuple[Upload, ...] = (),
+) -> Outgoing:
+    """The message with every credential in topic and body replaced. Raises `BadInput` for a type that is none."""
+    _check_type(type_)
+    clean_topic, in_topic = await cleaned(topic)
+    clean_body, in_body = await cleaned(body)
+    return Outgoing(
+        from_=from_,
+        to=to,
+        topic=clean_topic,
+        body=clean_body,
+        type=type_,
+        important=important,
+        no_reply=no_reply,
+        parent=parent,
+        parent_id=parent_id,
+        uploads=uploads,
+        redacted=(*in_topic, *in_body),
+    )
+
+
+async def cleaned(text: str) -> tuple[str, tuple[str, ...]]:
+    """The text with every credential replaced, and the kind of each."""
+    clean, count = await redact_long(text)
+    if not count:
+        return text, ()
+    found = Counter(_PLACEHOLDER.findall(clean))
+    found.subtract(_PLACEHOLDER.findall(text))
+    return clean, tuple(found.elements())
+
+
+def _check_type(text: str) -> None:
+    refuse_credential(text, argument="type")
+    essence, _, parameters = text.partition(";")
+    if len(text) > MOST_TYPE_CHARS or not media_type(essence.strip()) or not _PARAMETERS.fullmatch(parameters):
+        raise BadInput(f"type: {quoted(text)} is not a media type. Write it like text/markdown.")
+    charset = _CHARSET.search(parameters)
+    if charset is not None and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
+        raise BadInput(f"type: the body is sent as UTF-8, not as {quoted(charset[1])}. Write charset=utf-8.")
+
+
+def reply_all(message: Message, caller: str) -> tuple[str, ...]:
+    """Everybody who takes part in the message itself, each once, except the caller."""
+    everyone = participants(from_=message.from_, to=message.to, add_to=message.add_to)
+    return tuple(address for address in everyone if address != caller.lower())
+
+
+def parent_of(message: Message, caller: str) -> int | str:
+    """What a reply names as its parent: the message, or the batch by which alone the caller takes part (FMSG-003).
+
+    An older host gives batches no hash; there the message's id is right.
+    """
+    me = caller.lower()
+    if me in {address.lower() for address in (message.from_, *(message.to or ()))}:
+        return message.id
+    for batch in message.add_to or ():
+        if batch.sha256 and me in (address.lower() for address in batch.to or ()):
+            return batch.sha256
+    return message.id
+
+
+def refuse_terminal(message: Message, doing: str) -> None:
+    """Nothing can be built on a terminal message. Raises `ToolFailure`."""
+    if message.terminal:
+        raise ToolFailure(
+            "refused_here",
+            f"Message {message.id} is terminal: it takes no {doing}.",
+            next_step="To say something to its participants, start a new thread with send_message.",
+            id=str(message.id),
+        )
+
+
+def refuse_no_reply(message: Message, *, allowed: bool) -> None:
+    """The sender wants no reply. Raises `ToolFailure` unless the caller insists."""
+    if message.no_reply and not allowed:
+        raise ToolFailure(
+            "refused_here",
+            f"Message {message.id} asks for no reply.",
+            next_step="Leave it, or pass allow_no_reply: true if a reply is meant all the same.",
+            id=str(message.id),
+        )
