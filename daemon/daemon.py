@@ -142,12 +142,12 @@ class Daemon:
             self._placement = Placement(
                 self._ctx, self._store.fleet, self._heartbeat, self._held, self._reporter, now=loop.time
             )
-            deaf = [
+            listening = [
                 self._store.activations.listen(self._wake, again=self._doubt_store),
                 self._store.availability.listen(self._doubt_store),
             ]
             if self._orders is not None:
-                deaf.append(self._orders.listen(lambda order: self._obey(group, order)))
+                listening.append(self._orders.listen(lambda order: self._obey(group, order)))
             loops = [
                 group.create_task(self._every(self._settings.heartbeat_s, self._beat)),
                 group.create_task(self._every(self._settings.look_s, self._look)),
@@ -162,7 +162,7 @@ class Daemon:
                 await stop.wait()
                 await self._drain()
             finally:
-                for end in deaf:
+                for end in listening:
                     end()
                 for task in loops:
                     task.cancel()

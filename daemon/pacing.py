@@ -172,7 +172,7 @@ NEVER = math.inf
 """The time of what is not due at all."""
 
 SLACK_S = 0.02
-"""Things due this close together are done in one wake-up: nobody notices, and an idle daemon sleeps longer."""
+"""Things due this close together are done in one wake-up, so that an idle daemon sleeps longer."""
 
 STALE_SHARE = 4
 """The heap is rebuilt when it holds this many times more entries than items: an item that moves leaves one behind."""

@@ -26,7 +26,7 @@ TOGETHER = 64
 
 AUDITED_AT_ONCE = 2000
 """Leases looked at in one round, 10 ms of work here and for the store. Of more callers the rest comes with the next
-rounds: a lease that others took is known from the heartbeat, this is for what nobody thought of."""
+rounds. Leases that others took are noticed by the heartbeat; this finds what the heartbeat cannot show."""
 
 
 class Placement:
@@ -135,7 +135,7 @@ class Placement:
             await self._fleet.release(owned, self._heartbeat.id)
 
     def without_socket(self) -> list[CallerKey]:
-        """The callers of ours that no socket would be lost of."""
+        """Our callers whose feeds have no socket: giving them up closes none."""
         return [caller for caller, feed in self._held.items() if feed.runner.state not in WITH_SOCKET]
 
     async def _take(self, wanted: Collection[CallerKey]) -> None:
@@ -251,7 +251,7 @@ class Placement:
             return
         idle = FeedReport(state=State.IDLE.value, daemon=self._heartbeat.id, since_s=self._ctx.clock())
         await self._ctx.activations.report(caller, idle)
-        # Rings, since no feed is live as far as the store knows.
+        # This notifies the daemons, since no feed is live as far as the store knows.
         await self._ctx.activations.activate(
             caller,
             address=feed.runner.address,

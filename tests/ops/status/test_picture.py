@@ -90,9 +90,9 @@ async def test_a_picture_shows_what_is_in_redis(redis_store: RedisStore, redis_u
 
 async def test_a_store_that_takes_no_write_is_told(redis_server: EmbeddedRedis, redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
-        client.execute_command("ACL", "SETUSER", "reader", "reset", "on", ">word", "~*", "&*", "+@all", "-set")
+        client.execute_command("ACL", "SETUSER", "reader", "reset", "on", ">word", "~*", "&*", "+@all", "-xadd")
     async with RedisStore(f"redis://reader:word@127.0.0.1:{redis_server.port}/0", seal=SEAL) as store:
-        assert "set" in ((await take_picture(store, queue_url=redis_url)).refuses or "")
+        assert "xadd" in ((await take_picture(store, queue_url=redis_url)).refuses or "")
 
 
 async def test_without_the_seal_key_feeds_are_counted_as_the_daemons_announce_them(
