@@ -89,10 +89,6 @@ class HostFailed(HostRefused, Transient):
     """5xx: the host is in trouble."""
 
 
-CHECK_THE_HOST = " Check that the host is up, or try again later."
-"""The end of a `HostUnreachable` text, for operators; who has advice of its own leaves it out."""
-
-
 class HostUnreachable(Transient):
     """No answer from the host.
 

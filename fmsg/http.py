@@ -18,7 +18,7 @@ import msgspec
 from yarl import URL
 
 from fmsg.answers import SMALL_BYTES, Answer, check, failure, read_answer
-from fmsg.errors import CHECK_THE_HOST, FmsgError, HostMisbehaved, HostRefused, HostUnreachable, Unauthorized
+from fmsg.errors import FmsgError, HostMisbehaved, HostRefused, HostUnreachable, Unauthorized
 from fmsg.redact import scrub_beginning
 from fmsg.transfer import Download, Form, media_type
 from fmsg.urls import PLACEHOLDER, base_url, proxy_for
@@ -317,7 +317,7 @@ class HostHttp:
             case aiohttp.ClientConnectorCertificateError():
                 return self._unreachable(f"its certificate is not accepted: {error.certificate_error}", sent=False)
             case aiohttp.ClientConnectorError():
-                return self._unreachable(f"no connection ({error.os_error.strerror or error.os_error})", sent=False)
+                return self._unreachable(f"no connection ({_why(error.os_error)})", sent=False)
             case aiohttp.ClientResponseError():
                 return HostMisbehaved(
                     f"{self.api_url}: its answer is not what HTTP prescribes. Is this the Web API's URL?"
@@ -328,7 +328,14 @@ class HostHttp:
                 return self._unreachable(f"the connection was cut ({type(error).__name__})", sent=True)
 
     def _unreachable(self, reason: str, *, sent: bool) -> HostUnreachable:
-        return HostUnreachable(f"{self.api_url}: {scrub_beginning(reason, 500)}.{CHECK_THE_HOST}", sent=sent)
+        return HostUnreachable(f"{self.api_url}: {scrub_beginning(reason, 500)}.", sent=sent)
+
+
+def _why(error: OSError) -> str:
+    """The system's words. Those of the event loop repeat the address as a tuple."""
+    if error.errno and error.errno > 0 and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
 
 
 def _active(session: aiohttp.ClientSession | None) -> aiohttp.ClientSession:

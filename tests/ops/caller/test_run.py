@@ -149,7 +149,7 @@ async def test_redis_that_is_away_is_said() -> None:
     ("arguments", "changes", "told"),
     [
         ([ANN], {"FMSG_API_URL": ""}, "FMSG_API_URL is not set"),
-        ([ANN], {"FMSG_API_URL": "ftp://x"}, "API URL"),
+        ([ANN], {"FMSG_API_URL": "ftp://x"}, "FMSG_API_URL"),
         ([ANN], {"FMSG_REDIS_URL": ""}, "FMSG_REDIS_URL is not set"),
         ([ANN], {"FMSG_SEAL_KEY": ""}, "FMSG_SEAL_KEY is not set"),
         (["ann"], {}, "short name"),
