@@ -244,12 +244,12 @@ async def broken_off_waits(me: Attacker) -> None:
 async def calls(me: Attacker) -> None:
     """Every tool that asks the host, several times at once: for what a hostile host answers."""
     message = {"id": "1"}
-    for _ in range(2):
+    for _ in range(me.many(2)):
         await asyncio.gather(
             *(me.call("list_messages") for _ in range(3)),
             *(me.call("get_message", **message) for _ in range(3)),
             *(me.call("download_attachment", **message, filename="a.txt", max_inline_bytes=10 * MIB) for _ in range(3)),
-            me.call("wait_for_message", after_id="0", timeout_seconds=2),
+            me.call("wait_for_message", after_id="0", timeout_seconds=1),
             me.call("get_thread", **message),
         )
 

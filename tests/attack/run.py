@@ -35,6 +35,8 @@ HEALTH_S, WORST_HEALTH_S, MEMORY_MB = 0.1, 0.25, 600.0
 """What /healthz may take under one request and (99th percentile) under sixteen, and what the process may grow to."""
 SETTLE_S = 30.0
 """After an attack, for what was delivered meanwhile to come back."""
+HOST_ENDS_S = 5.0
+"""A host that does not end by itself is ended after this."""
 CLIENT_S = 40.0
 """A client process is ended after this."""
 
@@ -127,7 +129,7 @@ class Fixture:
         seconds = time.monotonic() - begun_s
         async with session.post(f"{self._attack_url}/none") as answer:
             answer.raise_for_status()
-        missing = await ordinary.settled(SETTLE_S)
+        missing = await ordinary.settled(SETTLE_S if not watch.killed else 0.0)
         wakes = sorted(ordinary.wakes_s)
         return Verdict(
             case=case.name,
@@ -169,7 +171,7 @@ async def fixture(
 ) -> AsyncIterator[Fixture]:
     """Start the host, `fmsg-mcpd up` and the callers."""
     async with contextlib.AsyncExitStack() as stack:
-        host = await _host(stack, scale)
+        host = await stack.enter_async_context(_host(scale))
         up = await Child.start("up", "up", "--port", "0", env={"FMSG_API_URL": host["url"]}, log_dir=log_dir)
         stack.push_async_callback(up.stop)
         url = (await up.announcement("mcp_url"))[0]["mcp_url"]
@@ -191,31 +193,41 @@ async def fixture(
             await asyncio.gather(running, return_exceptions=True)
 
 
-async def _host(stack: contextlib.AsyncExitStack, scale: float) -> dict[str, Any]:
+@contextlib.asynccontextmanager
+async def _host(scale: float) -> AsyncIterator[dict[str, Any]]:
+    """What the hostile host announces, while it runs."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.attack.host", MALLORY, str(scale),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=2**20,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    stack.callback(lambda: None if process.returncode is not None else process.kill())
-    if process.stdout is None:
-        raise RuntimeError("the host was started without a pipe")
-    announced: dict[str, Any] = json.loads(await process.stdout.readline())
-    return announced
+    if process.stdout is None or process.stdin is None:
+        raise RuntimeError("the host was started without pipes")
+    try:
+        announced: dict[str, Any] = json.loads(await process.stdout.readline())
+        yield announced
+    finally:
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), HOST_ENDS_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
 
 
 async def attack(
     cases: Sequence[Case], log_dir: Path, *, callers: int, scale: float, tell: Callable[[Verdict], None]
 ) -> list[Verdict]:
-    """Play all cases, one after the other."""
-    verdicts = []
-    async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
-        fixture(log_dir, session, callers=callers, scale=scale) as running,
-    ):
-        for case in cases:
-            verdict = await running.play(case, session, scale=scale)
-            verdicts.append(verdict)
-            tell(verdict)
+    """Play all cases, one after the other, on a fresh process after one that stays over the aim."""
+    verdicts: list[Verdict] = []
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        while len(verdicts) < len(cases):
+            async with fixture(log_dir, session, callers=callers, scale=scale) as running:
+                for case in cases[len(verdicts) :]:
+                    verdict = await running.play(case, session, scale=scale)
+                    verdicts.append(verdict)
+                    tell(verdict)
+                    if running.watch.killed or verdict.memory_mb > MEMORY_MB:
+                        break
     return verdicts
 
 
