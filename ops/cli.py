@@ -398,9 +398,9 @@ def _connect(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from ops.doctor.run import Options, doctor
+    from ops.doctor.run import DoctorOptions, doctor
 
-    wanted = Options(
+    wanted = DoctorOptions(
         role=options.role,
         key_file=options.key_file,
         mcp_url=options.mcp_url,
@@ -412,9 +412,9 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from ops.status.run import Options, status
+    from ops.status.run import StatusOptions, status
 
-    wanted = Options(
+    wanted = StatusOptions(
         watch=options.watch,
         as_json=options.json,
         every_s=options.every,
