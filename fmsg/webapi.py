@@ -26,7 +26,7 @@ __all__ = ["Added", "Body", "Download", "Reacted", "ReadMark", "Sent", "WebApi"]
 T = TypeVar("T")
 
 MAX_PAGE = 100
-"""The largest page there is. Hosts clamp a larger limit silently, which then looks like the end of the list."""
+"""The largest page. Hosts clamp a larger limit silently, which then looks like the end of the list."""
 
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 """A hundred messages with 255 recipients each and all their deliveries are shorter."""
@@ -57,8 +57,8 @@ _read_attached = JsonReader(AttachmentInfo, "answer to an attachment")
 class WebApi:
     """A host's Web API as one caller.
 
-    Every method raises what `fmsg.errors` lists. A 401 is met with one new token and one repetition; nothing else is
-    ever repeated here.
+    Every method raises what `fmsg.errors` lists. After a 401 a request is repeated once with a new token. Nothing else
+    is repeated here.
     """
 
     def __init__(self, http: HostHttp, tokens: TokenSource) -> None:
@@ -81,7 +81,7 @@ class WebApi:
         return await self._page("list_sent", "/fmsg/sent", limit, offset)
 
     async def message(self, message_id: int) -> Message:
-        """One message, its id filled in. A draft of somebody else is `NotFound`, whatever the host shows of it."""
+        """One message, its id filled in. A draft of somebody else is `NotFound`, even where the host shows it."""
         answer = await self._call("message", "GET", f"/fmsg/{message_id}", max_bytes=MAX_ITEM_BYTES)
         message = read_message(answer.data, message_id=message_id)
         if message.is_draft:
@@ -168,8 +168,8 @@ class WebApi:
     ) -> AttachmentInfo:
         """Attach a file to a draft. The host may change the name: the returned one counts.
 
-        Raises `BadInput` for a name that no host can take or give back. A stream is read once, so with one a 401 in
-        mid-upload is final.
+        Raises `BadInput` for a name that no host can take or give back. A stream can be read once only, so a 401 while
+        it is uploaded is final.
         """
         path = f"/fmsg/{message_id}/attach"
 
@@ -185,7 +185,7 @@ class WebApi:
         return _read_attached(answer.data)
 
     def attachment(self, message_id: int, filename: str) -> AbstractAsyncContextManager[Download]:
-        """An attachment, read while it comes."""
+        """An attachment that is read while it comes. Raises `BadInput` for what is no file's name."""
         segment = quote(check_stored_name(filename), safe="")
         return self._download("attachment", f"/fmsg/{message_id}/attach/{segment}")
 
