@@ -71,7 +71,8 @@ HOST_LIES = (
     "error_without_end",
 )
 CASES = (
-    *(Case(name) for name in ATTACKS if name not in ("calls", "downloads_unread")),
+    *(Case(name) for name in ATTACKS if name not in ("calls", "downloads_unread", "hundred_of_everything")),
+    Case("hundred_of_everything", "attachment_of_emoji"),
     *(Case("downloads_unread", lie) for lie in ("attachment_of_controls", "attachment_of_emoji")),
     *(Case("calls", lie) for lie in HOST_LIES),
 )
@@ -101,7 +102,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def within(self) -> bool:
         """Whether the process stayed within what is promised on a quiet machine."""
-        healthz = self.healthz_p99_s <= WORST_HEALTH_S if "at_once" in self.case else self.healthz_s <= HEALTH_S
+        healthz = (
+            self.healthz_p99_s <= WORST_HEALTH_S
+            if self.case.startswith(("worst_at_once", "hundred"))
+            else self.healthz_s <= HEALTH_S
+        )
         return healthz and self.peak_mb <= MEMORY_MB
 
 
