@@ -12,10 +12,10 @@ MAX_ADDRESS_BYTES = 255
 """The whole address with both ``@``, in UTF-8 (FMSG-003)."""
 
 MAX_LABEL_CHARS = 63
-"""One label of a domain (RFC 1035); of an internationalized one at least not shorter than its ASCII form allows."""
+"""The longest label of a domain (RFC 1035). An internationalized one is never longer than its ASCII form."""
 
 REMEMBERED = 4096
-"""Addresses of which it is remembered whether they are well-formed: the same few come again and again."""
+"""How many addresses are remembered as well-formed or not. The same few come again and again."""
 
 _SEPARATORS = frozenset("-_.")
 _WORD = frozenset("LNM")

@@ -13,14 +13,14 @@ PLACEHOLDER = re.compile(r"\$\{[^}]{0,100}\}?|\$[A-Za-z_][A-Za-z0-9_]{0,100}|%[A
 """A reference to a variable that the program which starts this one should have replaced."""
 
 
-def base_url(text: str, *, allow_insecure: bool = False) -> str:
+def base_url(text: str, *, allow_insecure: bool = False, name: str = "FMSG_API_URL") -> str:
     """The URL without a trailing slash. Cleartext only to this machine unless ``allow_insecure``. Raises `BadInput`.
 
-    It is the base that ``/fmsg…`` is added to (FMSG-003, Base).
+    It is the base that ``/fmsg…`` is added to (FMSG-003, Base). ``name`` is what errors call it.
     """
     fault = _fault(text, allow_insecure=allow_insecure)
     if fault is not None:
-        raise BadInput(f"API URL: {fault}. Write it like https://fmsgapi.example.com.")
+        raise BadInput(f"{name}: {fault}. Write it like https://fmsgapi.example.com.")
     return text.strip().rstrip("/")
 
 
@@ -47,7 +47,10 @@ def _fault(text: str, *, allow_insecure: bool) -> str | None:
     if url.path.rstrip("/").endswith("/fmsg"):
         return "it ends in /fmsg, which every request adds by itself; leave that out"
     if url.scheme == "http" and not allow_insecure and not is_loopback(host):
-        return f"{host} is reached in cleartext, and every request carries a credential; use https"
+        return (
+            f"{host} is reached in cleartext, and every request carries a credential; use https, or allow it with "
+            "FMSG_ALLOW_INSECURE_HTTP=1"
+        )
     return None
 
 

@@ -11,7 +11,6 @@ import mcp_types
 import msgspec
 
 from fmsg.errors import (
-    CHECK_THE_HOST,
     BadInput,
     Conflict,
     CredentialMissing,
@@ -95,8 +94,8 @@ def failure_of(error: Exception) -> ToolFailure:
         case HostRefused():
             return _refused(error)
         case HostUnreachable():
-            reason = str(error).removesuffix(CHECK_THE_HOST)
-            return ToolFailure("host_unreachable", f"The fmsg host gave no answer: {visible(reason)}", next_step=_LATER)
+            reason = visible(str(error))
+            return ToolFailure("host_unreachable", f"The fmsg host gave no answer: {reason}", next_step=_LATER)
         case HostMisbehaved():
             return ToolFailure(
                 "host_unreachable",

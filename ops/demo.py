@@ -205,9 +205,9 @@ class Demo:
             over_http(there.mcp_url, there.api_key) as bob,
             asyncio.TaskGroup() as group,
         ):
-            group.create_task(converse(alice, here.address, ALICE_SAYS))
-            group.create_task(converse(bob, there.address, BOB_SAYS))
-            await alice.call("send_message", to=[there.address, YOU], topic=TOPIC, body=OPENING)
+            group.create_task(converse(alice, ALICE_SAYS))
+            group.create_task(converse(bob, BOB_SAYS))
+            await open_conversation(alice, there.address)
             await self._stay(cluster)
 
     async def _stay(self, cluster: Cluster) -> None:
@@ -245,10 +245,14 @@ BOB_SAYS = (
 )
 
 
-async def converse(agent: Agent, address: str, lines: tuple[str, ...]) -> None:
+async def open_conversation(alice: Agent, bob: str) -> None:
+    """The first message, which the rest answers."""
+    await alice.call("send_message", to=[bob, YOU], topic=TOPIC, body=OPENING, type="text/markdown")
+
+
+async def converse(agent: Agent, lines: tuple[str, ...], *, after_id: str = "0") -> None:
     """An agent that waits and answers politely, one line after another in each thread, and then stops."""
     said: dict[str, int] = {}
-    after_id = "0"
     while True:
         got = await agent.call("wait_for_message", after_id=after_id, settle_seconds=1)
         after_id = got["after_id"]

@@ -40,10 +40,8 @@ def host_http(settings: Settings) -> HostHttp:
     url = settings.need_api_url()
     try:
         return HostHttp(url, allow_insecure=settings.allow_insecure_http, observer=observe_upstream)
-    except ValueError as error:
-        reason = str(error).removeprefix("API URL: ")
-        hint = " FMSG_ALLOW_INSECURE_HTTP=1 allows it all the same." if "cleartext" in reason else ""
-        raise SettingError(f"FMSG_API_URL: {reason}{hint}") from None
+    except BadInput as error:
+        raise SettingError(str(error)) from None
 
 
 def limits(settings: Settings) -> LedgerLimits:
@@ -153,9 +151,9 @@ def _public_url(settings: Settings) -> str | None:
     if settings.api_public_url is None:
         return None
     try:
-        return base_url(settings.api_public_url, allow_insecure=True)
+        return base_url(settings.api_public_url, allow_insecure=True, name="FMSG_API_PUBLIC_URL")
     except BadInput as error:
-        raise SettingError(str(error).replace("API URL", "FMSG_API_PUBLIC_URL", 1)) from None
+        raise SettingError(str(error)) from None
 
 
 def front_settings(settings: Settings, *, host: str | None = None, port: int | None = None) -> FrontSettings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -30,6 +29,7 @@ from mcp_front.sending.compose import (
     Outgoing,
     cleaned,
     compose,
+    measured,
     parent_of,
     refuse_no_reply,
     refuse_terminal,
@@ -219,15 +219,14 @@ async def _sent(
 
 async def _uploads(context: ToolContext, arguments: Sending) -> Uploads:
     given = [msgspec.structs.asdict(item) for item in arguments.attachments]
-    if any(item.get("path") for item in given) or not given:
-        return take_uploads(given, within=context.settings.upload_dir)
-    return await asyncio.to_thread(take_uploads, given, within=context.settings.upload_dir)
+    return await take_uploads(given, within=context.settings.upload_dir)
 
 
 async def _content(arguments: Sending, about: tuple[Any, ...], uploads: Uploads) -> list[Any]:
     """What makes a message the same message, in one order."""
     files = [[upload.filename, upload.content_type, await upload.digest()] for upload in uploads.items]
-    return [list(about), _topic(arguments), _common(arguments), files]
+    _, body = await measured(arguments.body, argument="body")
+    return [list(about), _topic(arguments), _common(arguments) | {"body": body}, files]
 
 
 async def _result(context: ToolContext, outgoing: Outgoing, delivered: Delivered, names: Recipients) -> ToolResult:

@@ -60,7 +60,7 @@ def outgoing(*, body: str, **more: Any) -> Outgoing:
         "topic": "t", "type": DEFAULT_TYPE, "important": False, "no_reply": False, "parent": None, "parent_id": None,
         "uploads": (), "redacted": (),
     }  # fmt: skip
-    return Outgoing(from_=ANN, to=(CAT,), body=body, **told | more)
+    return Outgoing(from_=ANN, to=(CAT,), body=body, size_bytes=len(body.encode()), **told | more)
 
 
 def message(*files: str, **more: Any) -> Outgoing:
