@@ -6,19 +6,24 @@ check and its use.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from fmsg.errors import BadInput
+from mcp_front.shield import shielded
 
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 """``O_NONBLOCK``: opening a pipe that nobody writes to must not hang; it is refused right after."""
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+DOWNLOAD_VARIABLE = "FMSG_MCP_DOWNLOAD_DIR"
+"""The setting that confines saved files."""
 
 PRIVATE = 0o600
 """What a message brought is its recipient's alone."""
@@ -125,3 +130,53 @@ def _descend(start: Path, steps: Sequence[str], *, argument: str, path: Path) ->
             f"It must exist and no part of it may be a symbolic link.{hint}"
         ) from None
     return fd
+
+
+class Target:
+    """A new file below the operator's directory. Nothing exists there until `write`; close it in any case."""
+
+    def __init__(self, path_text: str, *, within: Path) -> None:
+        self._parent: Parent = parent_of(path_text, within=within, argument="save_to", variable=DOWNLOAD_VARIABLE)
+
+    @property
+    def path(self) -> str:
+        """The absolute path."""
+        return str(self._parent.path)
+
+    async def write(self, chunks: AsyncIterator[bytes]) -> int:
+        """Write the bytes as they come; their number. Raises `BadInput` where the file exists or cannot be made."""
+        try:
+            fd = self._parent.create()
+        except FileExistsError:
+            raise BadInput(f"save_to: {self.path} exists already. Choose a path where nothing is.") from None
+        except OSError as error:
+            raise BadInput(f"save_to: {self.path} cannot be written ({reason(error)}).") from None
+        try:
+            return await self._fill(fd, chunks)
+        except BaseException as error:
+            self._parent.remove()
+            if isinstance(error, OSError):
+                raise BadInput(f"save_to: {self.path} cannot be written ({reason(error)}).") from None
+            raise
+
+    async def _fill(self, fd: int, chunks: AsyncIterator[bytes]) -> int:
+        """Each write runs to its end before the file is closed: its number may be another file's right after."""
+        size = 0
+        try:
+            async for chunk in chunks:
+                await shielded(asyncio.to_thread(_write_all, fd, chunk))
+                size += len(chunk)
+            await shielded(asyncio.to_thread(os.fsync, fd))
+        finally:
+            os.close(fd)
+        return size
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        self._parent.close()
+
+
+def _write_all(fd: int, chunk: bytes) -> None:
+    view = memoryview(chunk)
+    while view:
+        view = view[os.write(fd, view) :]
