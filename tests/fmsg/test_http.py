@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -417,25 +417,36 @@ async def test_requests_go_through_the_proxy_that_the_environment_names(host: Fa
 
 @asynccontextmanager
 async def tunnel(port: int) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """A proxy that connects every CONNECT with one port of this machine: its own port, and the lines that were asked."""
+    """A proxy that leads every CONNECT to one port of this machine: its own port, and what it was asked."""
     asked: list[bytes] = []
+
+    connections: list[asyncio.Task[None]] = []
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
             writer.write(data)
-        writer.close()
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked.append(await reader.readuntil(b"\r\n\r\n"))
         there, back = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        await asyncio.gather(pass_on(reader, back), pass_on(there, writer), return_exceptions=True)
+        ways = [asyncio.ensure_future(pass_on(reader, back)), asyncio.ensure_future(pass_on(there, writer))]
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for end in (writer, back):
+            end.close()
+            with suppress(OSError):
+                await end.wait_closed()
+        await asyncio.gather(*ways, return_exceptions=True)
 
-    server = await asyncio.start_server(connect, "127.0.0.1", 0)
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(asyncio.create_task(connect(reader, writer)))  # awaited below
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[1], asked
     finally:
         server.close()
+        await asyncio.gather(*connections)
 
 
 async def test_https_goes_through_a_proxy_without_showing_it_the_credential(certificate: Path) -> None:
