@@ -19,7 +19,7 @@ from mcp_front.shield import shielded
 
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-"""``O_NONBLOCK``: opening a pipe that nobody writes to must not hang; it is refused right after."""
+"""``O_NONBLOCK``: opening a pipe without a writer must not hang. It is refused right after."""
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 DOWNLOAD_VARIABLE = "FMSG_MCP_DOWNLOAD_DIR"
@@ -81,7 +81,7 @@ def open_file(path_text: str, *, within: Path, argument: str, variable: str) -> 
 
 
 def reason(error: OSError) -> str:
-    """Why the system refused, in its own words; for a link it says "too many levels", which helps nobody."""
+    """Why the system refused, in its own words. For a link it says "too many levels", which does not help."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return "it, or a part of it, is a symbolic link or no directory"
     return error.strerror or type(error).__name__
@@ -99,7 +99,7 @@ def _plain_path(path_text: str, *, argument: str) -> Path:
 
 
 def _without_links(path: Path) -> str:
-    """Where a path leads; the path itself where somebody changes its parts while they are looked at."""
+    """Where a path leads. The path itself if its parts change while they are looked at."""
     try:
         return os.path.realpath(path)
     except OSError:
