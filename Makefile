@@ -24,7 +24,7 @@ $(STAMP): requirements-dev.lock pyproject.toml tests/fmsg_mcpd/neighbours.lock e
 	@touch $@
 
 demo: setup ## two agents converse through a real front, daemon, Redis and two federated sandbox hosts
-	$(BIN)/fmsg-mcpd demo $(ARGS)
+	@$(BIN)/fmsg-mcpd demo $(ARGS) || [ $$? -eq 130 ] # Ctrl-C is no error
 
 test: setup ## the whole test suite
 	$(BIN)/python -m pytest -n auto $(ARGS)

@@ -28,10 +28,11 @@ def same_address(one: str, other: str) -> bool:
 
 
 def fold(address: str) -> str:
-    """The form in which addresses of messages and arguments are compared: full Unicode case folding (FMSG-003), in NFC.
+    """What two addresses that somebody may mean by one another have in common: Unicode case folding (FMSG-003), in NFC.
 
-    NFC, since a name with an accent is typed in one form and stored in another. Never the form under which something of
-    a caller is kept: it joins addresses that are two mailboxes (``ß`` and ``ss``). For that see `caller_key`.
+    For names that people and agents write: the directory, and the senders that a wait is for. NFC, since a name with an
+    accent is typed in one form and stored in another. It joins addresses that are two mailboxes (``ß`` and ``ss``), so
+    nothing of a caller is kept or opened under it, and no recipient is left out by it: that goes by lower case alone.
     """
     if address.isascii():
         return address.lower()

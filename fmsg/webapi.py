@@ -10,7 +10,6 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
-from fmsg.address import same_address
 from fmsg.answers import SMALL_BYTES, Answer
 from fmsg.decode import MAX_ITEM_BYTES, JsonReader, read_message, read_page, read_thread
 from fmsg.errors import AnswerTooLong, BadInput, HostFailed, HostRefused, NotFound, Unauthorized
@@ -118,7 +117,7 @@ class WebApi:
 
     async def _check_own(self, sender: str) -> None:
         """Current hosts show drafts to the recipients they name (FMSG-003 as met), who are none before it is sent."""
-        if not same_address(sender, await self.address()):
+        if sender.lower() != await self.address():
             raise NotFound(404, "message not found")
 
     async def create_draft(self, draft: Draft) -> int:

@@ -6,6 +6,7 @@ shape. What is over a budget is answered with the name of the budget and, where 
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Container, Mapping
@@ -122,6 +123,7 @@ class HttpFront:
         self.authenticator = Authenticator(callers, guesses, self._proxies, sign_in=sign_in)
         """Whom a request acts as."""
         self._uploads = ByteBudget(upload_limits(settings.budgets))
+        self._reading = asyncio.Lock()
         self._answers = ByteBudget(answer_limits(settings.budgets))
         self._header_schemas: dict[str, Mapping[str, Any] | None] = {}
         self.lifespan_state: object = {}
@@ -262,7 +264,9 @@ class HttpFront:
         headers: RawHeaders = scope["headers"]
         budgets, http = self._settings.budgets, self._settings.http
         try:
-            body = await read_body(receive, declared=_declared(headers), budgets=budgets, upload=upload)
+            body = await read_body(
+                receive, declared=_declared(headers), budgets=budgets, upload=upload, turn=self._reading
+            )
         except (Malformed, TooDeep, TooManyItems) as error:
             raise body_rejected(error, budgets) from None
         envelope = read_envelope(body, headers, header_schema=self._header_schema)

@@ -24,13 +24,14 @@ PIECE_CHARS = 256 * 1024
 """Of a text encoded and hashed at once: about a millisecond."""
 
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;\"']*)", re.IGNORECASE)
+MOST_PLACEHOLDER_CHARS = 60
 _PLACEHOLDER = re.compile(r"\[redacted ([^\]]{1,40})\]")
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """A message. ``parent`` is what the host is told (an id or a batch's hash), ``parent_id`` its id.
 
-    ``redacted`` names the kind of each credential that was replaced in topic and body.
+    ``redactions`` credentials were replaced in topic and body, of the kinds in ``redacted``.
     """
 
     from_: str
@@ -45,7 +46,8 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     parent: int | str | None
     parent_id: int | None
     uploads: tuple[Upload, ...]
-    redacted: tuple[str, ...]
+    redactions: int
+    redacted: frozenset[str]
 
     def draft(self) -> Draft:
         """The draft to create. A reply has no topic (FMSG-003)."""
@@ -77,14 +79,13 @@ async def compose(
 ) -> Outgoing:
     """The message with every credential in topic and body replaced. Raises `BadInput` for a type that is none."""
     _check_type(type_)
-    clean_topic, in_topic = await cleaned(topic)
-    clean_body, in_body = await cleaned(body)
-    size_bytes, _ = await measured(clean_body, argument="body")
+    clean_topic, clean_body = await cleaned(topic), await cleaned(body)
+    size_bytes, _ = await measured(clean_body.text, argument="body")
     return Outgoing(
         from_=from_,
         to=to,
-        topic=clean_topic,
-        body=clean_body,
+        topic=clean_topic.text,
+        body=clean_body.text,
         size_bytes=size_bytes,
         type=type_,
         important=important,
@@ -92,18 +93,38 @@ async def compose(
         parent=parent,
         parent_id=parent_id,
         uploads=uploads,
-        redacted=(*in_topic, *in_body),
+        redactions=clean_topic.count + clean_body.count,
+        redacted=clean_topic.kinds | clean_body.kinds,
     )
 
 
-async def cleaned(text: str) -> tuple[str, tuple[str, ...]]:
-    """The text with every credential replaced, and the kind of each."""
+class Cleaned(msgspec.Struct, frozen=True):
+    """A text without credentials, how many were replaced, and of which kinds."""
+
+    text: str
+    count: int = 0
+    kinds: frozenset[str] = frozenset()
+
+
+async def cleaned(text: str) -> Cleaned:
+    """The text with every credential replaced."""
     clean, count = await redact_long(text)
     if not count:
-        return text, ()
-    found = Counter(_PLACEHOLDER.findall(clean))
-    found.subtract(_PLACEHOLDER.findall(text))
-    return clean, tuple(found.elements())
+        return Cleaned(text)
+    found = await in_pieces(_placeholders(clean))
+    found.subtract(await in_pieces(_placeholders(text)))
+    return Cleaned(clean, count, frozenset(+found))
+
+
+def _placeholders(text: str) -> Generator[None, None, Counter[str]]:
+    """How often each kind of credential is named in a placeholder, which a sender may also have written."""
+    found: Counter[str] = Counter()
+    for start in range(0, len(text), PIECE_CHARS):
+        end = start + PIECE_CHARS
+        places = _PLACEHOLDER.finditer(text, start, end + MOST_PLACEHOLDER_CHARS)
+        found.update(place[1] for place in places if place.start() < end)
+        yield
+    return found
 
 
 def _check_type(text: str) -> None:

@@ -20,7 +20,7 @@ from fmsg.errors import BadInput
 from mcp_front.framing import quoted
 
 REFERENCE_PATTERN = "^[0-9]{1,19}$"
-"""Narrow enough for a client to learn the form from; `fmsg.reference` has the last word."""
+"""It shows a client the form; `fmsg.reference` decides."""
 
 Reference = Annotated[str, Meta(pattern=REFERENCE_PATTERN)]
 """A message reference."""
@@ -120,7 +120,7 @@ def _schema(kind: kinds.Type) -> dict[str, Any]:
         case kinds.Metadata():
             return _schema(kind.type) | (kind.extra_json_schema or {})
         case kinds.StrType():
-            # No minLength: an empty text is read as absent, or told to be missing.
+            # No minLength: an empty text counts as absent.
             return _bounded("string", maxLength=kind.max_length, pattern=kind.pattern)
         case kinds.IntType():
             return _bounded("integer", minimum=kind.ge, maximum=kind.le)

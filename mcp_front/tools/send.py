@@ -240,7 +240,7 @@ async def _result(context: ToolContext, outgoing: Outgoing, delivered: Delivered
         "topic": outgoing.topic,
         "parent_id": reference(outgoing.parent_id),
         "attachments": attachment_items(delivered.attachments),
-        "redactions": len(outgoing.redacted),
+        "redactions": outgoing.redactions,
     }
     fields |= _redacted(outgoing.redacted) | names.fields()
     refused = await _refused_at_once(context, outgoing.to, delivered.id)
@@ -252,7 +252,7 @@ async def _repeated(
 ) -> ToolResult:
     """The first call's outcome, its details from the message on the host: no store keeps them."""
     message = await context.caller.api.message(outcome.id)
-    redacted = (*(await cleaned(_topic(arguments)))[1], *(await cleaned(arguments.body))[1])
+    topic, body = await cleaned(_topic(arguments)), await cleaned(arguments.body)
     fields: Fields = {
         "id": format_reference(outcome.id),
         "time": rfc3339(outcome.time_s),
@@ -261,15 +261,15 @@ async def _repeated(
         "topic": visible(message.topic or ""),
         "parent_id": reference(parent_id),
         "attachments": attachment_items(message.attachments),
-        "redactions": len(redacted),
+        "redactions": topic.count + body.count,
     }
-    fields |= _redacted(redacted) | names.fields() | {"repeated": True}
+    fields |= _redacted(topic.kinds | body.kinds) | names.fields() | {"repeated": True}
     verb = "This idempotency_key was used: a former call sent"
     return _told(verb, fields, _refused(message), no_reply=message.no_reply)
 
 
-def _redacted(kinds: tuple[str, ...]) -> Fields:
-    return {"redacted": sorted(set(kinds))} if kinds else {}
+def _redacted(kinds: frozenset[str]) -> Fields:
+    return {"redacted": sorted(kinds)} if kinds else {}
 
 
 async def _refused_at_once(context: ToolContext, to: Sequence[str], message_id: int) -> list[Fields]:

@@ -29,8 +29,6 @@ from ops.terminal import in_colour, width
 Group = Literal["configuration", "host", "redis", "sign-in", "proxy"]
 """Checks that are made together."""
 
-GROUPS: tuple[Group, ...] = ("configuration", "host", "redis", "sign-in", "proxy")
-
 ROLES = ("stdio", "fleet", "front", "daemon", "worker", "up")
 """What the environment may be meant for."""
 

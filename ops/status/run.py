@@ -37,7 +37,8 @@ class NoPicture(Exception):
 
     def __init__(self, error: Exception) -> None:
         why = str(error) or f"Redis: no answer within {WITHIN_S:g} s."
-        super().__init__(f"{why} `fmsg-mcpd doctor --only redis` says more.")
+        more = "" if "doctor --only redis" in why else " `fmsg-mcpd doctor --only redis` says more."
+        super().__init__(f"{why}{more}")
 
 
 WELL, PROBLEM, UNKNOWN = 0, 1, 2
