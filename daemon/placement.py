@@ -14,6 +14,7 @@ from daemon.ownership import assign
 from daemon.reports import HeldFeed, Reporter
 from ledger.port import Activation, FeedReport, Fleet, Lease, LedgerUnavailable
 from ledger.values import CallerKey
+from telemetry.logs import SELDOM
 from telemetry.metrics import HANDOVERS, LEASES, LEASES_LOST
 
 log = logging.getLogger(__name__)
@@ -301,7 +302,7 @@ class Placement:
                 if isinstance(activation, LedgerUnavailable):
                     raise activation
                 if isinstance(activation, Exception):
-                    extra = {"action": "activation_unreadable", "caller": caller}
+                    extra = {"action": "activation_unreadable", "caller": caller, **SELDOM}
                     log.warning("an activation cannot be read: %s", type(activation).__name__, extra=extra)
                 elif isinstance(activation, Activation):
                     found[caller] = activation

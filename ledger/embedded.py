@@ -75,10 +75,10 @@ def packaged_servers() -> Iterator[Path]:
 
 
 class EmbeddedRedis:
-    """One server. ``async with`` starts and stops it; the plain methods do the same for who has no event loop.
+    """One server. ``async with`` starts and stops it; the plain methods do the same for code without an event loop.
 
-    On Linux it dies with the thread that started it, even when that is killed. A terminal's Ctrl-C does not reach it:
-    its owner can finish first.
+    On Linux it ends with the thread that started it, even when that is killed. A terminal's Ctrl-C does not reach it,
+    so its owner can finish first.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class EmbeddedRedis:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            # The server needs none of our settings, among them keys; and what it writes is nobody else's to read.
+            # The server needs none of our settings, some of which are keys. Other users may not read what it writes.
             env={name: value for name, value in os.environ.items() if not name.startswith("FMSG_")},
             umask=0o077,
         )

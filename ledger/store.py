@@ -29,7 +29,7 @@ PROBE_TTL_MS = 10_000
 
 
 class RedisStore:
-    """`ledger.port.Store` in memory. Shared by all processes that name the same URL, prefix and seal keys.
+    """`ledger.port.Store` in Redis. Shared by all processes that name the same URL, prefix and seal keys.
 
     Opening it does not wait for Redis: what needs it raises `LedgerUnavailable` until it is there.
     """

@@ -54,6 +54,12 @@ class NotConfigured(Exception):
         self.missing = missing
 
 
+def client_name(ctx: Ctx) -> str:
+    """The name the client gave itself; empty where the request does not say."""
+    params = ctx.session.client_params
+    return "" if params is None else params.client_info.name
+
+
 class Requests(Protocol):
     """What the server has to know of a request; each transport has its own."""
 

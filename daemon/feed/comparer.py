@@ -16,6 +16,7 @@ from fmsg.webapi import WebApi
 from ledger.catch_up import CaughtUp, catch_up
 from ledger.port import LedgerError
 from ledger.values import Arrival, CallerKey, Source
+from telemetry.logs import SELDOM
 from telemetry.metrics import LOST_EVENT_DELAY, LOST_EVENTS, RECONCILES
 
 log = logging.getLogger(__name__)
@@ -117,7 +118,13 @@ class Comparer:
         if lost:
             log.warning(
                 "the host's socket lost events",
-                extra={"action": "events_lost", "caller": self._caller, "count": len(lost), "late_s": max(lost)},
+                extra={
+                    "action": "events_lost",
+                    "caller": self._caller,
+                    "count": len(lost),
+                    "late_s": max(lost),
+                    **SELDOM,
+                },
             )
             self._ctx.events_lost()
         return len(self.losses) > 0
@@ -137,7 +144,9 @@ class Comparer:
         except (FmsgError, LedgerError) as error:
             diagnosis = diagnose(error)
         except Exception as error:
-            log.exception("comparing list and ledger failed", extra={"action": "compare_failed", "source": source})
+            log.exception(
+                "comparing list and ledger failed", extra={"action": "compare_failed", "source": source, **SELDOM}
+            )
             diagnosis = diagnose(error)
         if self._task is not me:
             return

@@ -25,6 +25,7 @@ from fmsg.webapi import WebApi
 from ledger.catch_up import CaughtUp
 from ledger.port import FeedReport, LedgerError
 from ledger.values import CallerKey, Source
+from telemetry.logs import SELDOM
 from telemetry.metrics import FEEDS, RECONNECT_DELAY
 
 log = logging.getLogger(__name__)
@@ -357,7 +358,9 @@ class FeedRunner:
 
     def _stop(self, diagnosis: Diagnosis) -> None:
         """The host refuses the caller: no socket and no comparisons, until another token comes."""
-        log.warning("a feed stopped: %s", diagnosis.reason, extra={"action": "feed_stopped", "caller": self.caller})
+        log.warning(
+            "a feed stopped: %s", diagnosis.reason, extra={"action": "feed_stopped", "caller": self.caller, **SELDOM}
+        )
         self._move(Signal.REFUSED, error=diagnosis.reason)
         self._tokens.refuse()
         self._comparer.cancel()

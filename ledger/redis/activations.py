@@ -1,7 +1,7 @@
 """Activations in Redis: who is active, with what credential, and what their feeds report.
 
-Address, API URL, token and report are sealed (`ledger.seal`): what Redis shows are caller keys and times. The
-token has a key of its own, since it must be gone when it expires.
+Address, API URL, token and report are sealed (`ledger.seal`), so Redis shows caller keys and times only. The token has
+a key of its own, since it must be gone when it expires.
 
 Keys of shard ``NN`` (`ledger.redis.topology`), all with a TTL::
 
@@ -56,18 +56,18 @@ class _Token(msgspec.Struct, frozen=True, array_like=True):
     local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
     local ttl = tonumber(ttl_ms)
     redis.call('ZREMRANGEBYSCORE', index, '-inf', now - ttl / 1000)
-    local ring = redis.call('ZADD', index, string.format('%.6f', now), caller) == 1
+    local wake = redis.call('ZADD', index, string.format('%.6f', now), caller) == 1
     redis.call('PEXPIRE', index, ttl)
     redis.call('SET', who, sealed, 'PX', ttl)
     if tonumber(token_ttl_ms) > 0 then
-        if redis.call('HGET', token, 'mark') ~= mark then ring = true end
+        if redis.call('HGET', token, 'mark') ~= mark then wake = true end
         redis.call('HSET', token, 'sealed', sealed_token, 'mark', mark)
         redis.call('PEXPIRE', token, token_ttl_ms)
     end
-    if redis.call('HGET', feed, 'live') ~= '1' then ring = true end
+    if redis.call('HGET', feed, 'live') ~= '1' then wake = true end
     redis.call('PEXPIRE', feed, feed_ttl_ms)
-    if ring then redis.call('PUBLISH', channel, caller) end
-    return ring and 1 or 0
+    if wake then redis.call('PUBLISH', channel, caller) end
+    return wake and 1 or 0
     """,
     idempotent=True,
 )
@@ -86,7 +86,7 @@ def _activate(
     feed_ttl_ms: int,
     channel: str,
 ) -> int:
-    """Mark active, leave the token, ring if there is something to do."""
+    """Mark active, leave the token, wake daemons if there is something to do."""
     raise NotImplementedError
 
 
@@ -204,9 +204,9 @@ class RedisActivations:
         self._clock = clock
         self._ttl_ms = int(limits.activation_ttl_s * 1000)
         self._feed_ttl_ms = int(limits.feed_ttl_s * 1000)
-        self._ears: dict[int, Callable[[CallerKey], None]] = {}
+        self._listeners: dict[int, Callable[[CallerKey], None]] = {}
         self._again: dict[int, Callable[[], None]] = {}
-        self._ear_ids = itertools.count()
+        self._listener_ids = itertools.count()
 
     async def activate(
         self, caller: CallerKey, *, address: str, api_url: str, token: str | None, token_expires_at_s: float
@@ -331,22 +331,22 @@ class RedisActivations:
     def listen(
         self, wake: Callable[[CallerKey], None], *, again: Callable[[], None] | None = None
     ) -> Callable[[], None]:
-        """Rings where a daemon has something to do: not while the feed is live."""
-        ear = next(self._ear_ids)
-        self._ears[ear] = wake
+        """Wakes where a daemon has something to do: not while the feed is live."""
+        key = next(self._listener_ids)
+        self._listeners[key] = wake
         if again is not None:
-            self._again[ear] = again
+            self._again[key] = again
 
         def stop() -> None:
-            self._ears.pop(ear, None)
-            self._again.pop(ear, None)
+            self._listeners.pop(key, None)
+            self._again.pop(key, None)
 
         return stop
 
     def heard(self, text: str) -> None:
         """A message of the channel `WAKE`; an empty one (a reconnect) names nobody."""
         if text:
-            for wake in tuple(self._ears.values()):
+            for wake in tuple(self._listeners.values()):
                 wake(CallerKey(text))
         else:
             for again in tuple(self._again.values()):

@@ -280,7 +280,7 @@ class RedisFleet:
             for caller, held in zip(batch, answer, strict=True):
                 stands[caller] = _lease(caller, held)
                 if not stands[caller].daemon:
-                    # Nobody could ever take it: what stands there is never as expected.
+                    # It could never be taken: what stands there is never as expected.
                     await _drop(self._scripts, leases=self._leases(shard), pairs_=[caller.encode(), held])
         return stands
 
@@ -318,7 +318,7 @@ def _text(lease: Lease) -> str:
 
 
 def _lease(caller: CallerKey, held: bytes) -> Lease:
-    """A lease that cannot be read is held by nobody."""
+    """A lease that cannot be read is free."""
     try:
         epoch, _, daemon = held.decode().partition(" ")
         return Lease(caller=caller, daemon=daemon, epoch=int(epoch))

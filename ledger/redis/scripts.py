@@ -21,7 +21,7 @@ from typing import Annotated, Any, Generic, NewType, ParamSpec, Protocol, TypeVa
 import msgspec
 import redis.exceptions as faults
 
-from ledger.deadlines import OutOfPatience, give_up_at
+from ledger.deadlines import GaveUp, give_up_at
 from ledger.port import LedgerError, LedgerUnavailable
 from ledger.unreadable import tell_unreadable
 from telemetry.metrics import REDIS_COMMANDS, REDIS_ERRORS
@@ -46,11 +46,11 @@ MAX_CONCURRENT = 32
 wake-up of thousands of waiters must not open thousands of sockets."""
 
 QUEUE_TIMEOUT_S = 10.0
-"""How long a command may wait for its turn. Nobody waits longer unless Redis hangs, and then readers go to the host."""
+"""How long a command may wait for its turn. Only where Redis hangs would it wait longer."""
 
 LONGEST_S = 40.0
 """No command takes longer: its turn, and two attempts with the time limits of `ledger.redis.topology`, to connect and
-to be answered, the second behind a batch that hangs. Whoever has more patience needs no timer for it."""
+to be answered, the second behind a batch that hangs. A deadline beyond that needs no timer."""
 
 RETRY_DELAY_S = 0.1
 """At most this long before the one retry, at random: enough for a connection cut by a restart, too short to pile up."""
@@ -221,7 +221,7 @@ class Scripts:
         return answer
 
     async def _in_time(self, operation: str, attempt: Callable[[], Awaitable[Any]], *, idempotent: bool) -> Any:
-        """Give up as soon as whoever asks does (`ledger.deadlines`)."""
+        """Give up at the deadline of the code that asks (`ledger.deadlines`)."""
         at_s, asked_at = give_up_at(), asyncio.get_running_loop().time()
         if at_s is None or at_s > asked_at + LONGEST_S:
             return await self._sent(operation, attempt, idempotent=idempotent)
@@ -231,7 +231,7 @@ class Scripts:
         except TimeoutError:
             error = self._failed(operation, faults.TimeoutError("no answer while it was of use"))
             if self._answered_at > asked_at:
-                raise OutOfPatience(*error.args) from None
+                raise GaveUp(*error.args) from None
             self.on_unavailable()
             raise error from None
 
@@ -261,7 +261,7 @@ class Scripts:
 
     async def _turn(self, operation: str) -> None:
         if not self._turns.locked():
-            # Comes back at once: no timer for what nobody has to wait for.
+            # Comes back at once, so no timer is needed.
             await self._turns.acquire()
             return
         try:

@@ -3,7 +3,7 @@
 All in one hash slot, since workers ask for the oldest of all callers; there are few of them. Both keys have a TTL::
 
     {deferred}:due               sorted set, "kind|caller|message id" → when it is due
-    {deferred}:items             hash, the same → "attempts left-at", to drop what nobody could do for too long
+    {deferred}:items             hash, the same → "attempts left-at", to drop what is left undone for too long
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ HEALTH_CHECK_S = 15.0
 """A connection idle for longer is tried with a PING before use: proxies and firewalls drop idle ones silently."""
 
 _READER = {"health_check_interval": 0}
-"""Settings of connections that read published messages: the doorbell asks for signs of life itself."""
+"""Settings of connections that read published messages: their reader sends its own PINGs."""
 
 DEFAULT_PORTS = {"standalone": 6379, "cluster": 6379, "sentinel": 26379}
 
@@ -297,7 +297,7 @@ class ClusterTopology(Topology):
             ssl=url.tls,
             **{**_connection(url), "retry": None},
         )
-        self._seeds = dict(self._cluster.nodes_manager.startup_nodes)
+        self._first_nodes = dict(self._cluster.nodes_manager.startup_nodes)
 
     @property
     def commands(self) -> Commands:
@@ -306,7 +306,7 @@ class ClusterTopology(Topology):
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send a command to the node that holds its keys."""
         # redis-py drops every node that failed from those it starts with, and after an outage of all has none left.
-        self._cluster.nodes_manager.startup_nodes.update(self._seeds)
+        self._cluster.nodes_manager.startup_nodes.update(self._first_nodes)
         try:
             return await self._cluster.execute_command(*args, **options)
         except (AttributeError, RuntimeError) as error:

@@ -31,7 +31,7 @@ from mcp_front.http.app import HttpFront, HttpRequest, peer_of
 from mcp_front.http.connection import Connection
 from mcp_front.limits import HeldCalls
 from mcp_front.listen import Inboxes
-from mcp_front.server import Ctx, build_server, only_reads
+from mcp_front.server import Ctx, build_server, client_name, only_reads
 from mcp_front.settings import FrontSettings
 from mcp_front.timer_wheel import TimerWheel
 from mcp_front.tools.context import Progress, ToolContext
@@ -264,6 +264,7 @@ class HttpRequests:
             directory=self._directory.for_caller(request.caller.address),
             progress=progress if request.accepts_stream else None,
             drain=self._drain,
+            client=client_name(ctx),
             answer=request.answer,
         )
 

@@ -27,7 +27,7 @@ from mcp_front.drain import Drain
 from mcp_front.failures import CORRECT_IT, ToolFailure
 from mcp_front.limits import HeldCalls
 from mcp_front.listen import Inboxes
-from mcp_front.server import Ctx, NotConfigured, build_server
+from mcp_front.server import Ctx, NotConfigured, build_server, client_name
 from mcp_front.settings import FrontSettings
 from mcp_front.stdio.early_initialize import AlreadyRead
 from mcp_front.stdio.file_descriptors import ClientDescriptors
@@ -91,6 +91,7 @@ class StdioRequests:
             directory=served.directory.for_caller(caller.address),
             progress=progress,
             drain=self._drain,
+            client=client_name(ctx),
         )
 
     async def address(self, ctx: Ctx) -> str | None:
