@@ -154,7 +154,7 @@ async def take_picture(store: RedisStore, *, queue_url: str, sealed: bool = Fals
             processes=(),
             callers=callers_of((), active=0, alive=set()),
             queue=Queue(),
-            chores=0,
+            deferred=0,
             refuses=refuses,
         )
 
