@@ -283,9 +283,15 @@ class Held:
         """Whether the ledger may still go on from where this wait stands. Another life of it does not."""
         try:
             state = await self._shared.store.ledger.state(self._caller.key)
+            if state is not None and state.epoch != cursor.epoch:
+                return False
+            if not self._participant.state.may_be_restored():
+                return False
+            # The store may have forgotten that the caller is active, too: no daemon would serve it.
+            await self._participant.activate()
         except LedgerUnavailable:
-            return True
-        return (state is None or state.epoch == cursor.epoch) and self._participant.state.may_be_restored()
+            pass
+        return True
 
     async def _step(self, closing: bool) -> Decided | Delivery | None:
         """Read and decide. None: begin again at once."""

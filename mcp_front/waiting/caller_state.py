@@ -406,12 +406,16 @@ class Participant:
         for end in self._ends:
             end()
 
-    async def prepare(self, *, elapsed: Callable[[], float]) -> StepContext:
-        """Mark the caller active, ask for the feed's state, resolve the filters. Raises as host and store do."""
-        await self.state.store_reset()
+    async def activate(self) -> None:
+        """Say that the caller is active, if it is time to. Raises as the store does."""
         # Without a token now the feed goes on with the one it has, and the next step tries again.
         with suppress(*TRANSIENT):
             await self.state.activate(self._caller)
+
+    async def prepare(self, *, elapsed: Callable[[], float]) -> StepContext:
+        """Mark the caller active, ask for the feed's state, resolve the filters. Raises as host and store do."""
+        await self.state.store_reset()
+        await self.activate()
         transport = await self.state.transport()
         if self._filters is None:
             self._filters = await self._resolve_filters()
