@@ -21,9 +21,9 @@ from daemon.reports import HeldFeed, Reporter
 from daemon.settings import DaemonSettings
 from fmsg.http import HostHttp
 from ledger.operators import Order, Orders
-from ledger.port import LedgerError, Store
+from ledger.port import LedgerError, LedgerUnavailable, Store
 from ledger.values import CallerKey
-from telemetry.metrics import HOST_UP, STORE_UP
+from telemetry.metrics import HOST_UP, LEDGERS_RESTORED
 from telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,9 @@ REPLAN_S = 0.02
 IDLE_AT_ONCE = 500
 """Callers that may be idle looked at in one scan: while a feed is live, requests do not notify daemons, and only a look
 at its activation tells. The rest comes with the next scan."""
+
+RESTORED_AT_ONCE = 64
+"""Ledgers looked at and written back at the same time after the store was away: ten thousand take some seconds."""
 
 LEAVE_WITHIN_S = 5.0
 """How long a daemon that ends tries to say so in the store. Without it, others notice when its heartbeat expires."""
@@ -86,7 +89,7 @@ class Daemon:
             store.fleet, id_=self.id, name=name, settings=settings, clock=clock, now=time.monotonic
         )
         self._reporter = Reporter(store.activations, self._held, self._heartbeat, clock=clock, rng=self._rng)
-        self._store_outage = Outage("store", STORE_UP, clock=clock)
+        self._store_doubt = False
         self._host_outage = Outage("host", HOST_UP, clock=clock)
         self._host_health = HostHealth()
         self._replan = asyncio.Event()
@@ -139,7 +142,10 @@ class Daemon:
             self._placement = Placement(
                 self._ctx, self._store.fleet, self._heartbeat, self._held, self._reporter, now=loop.time
             )
-            deaf = [self._store.activations.listen(self._wake, again=self._store_reconnected)]
+            deaf = [
+                self._store.activations.listen(self._wake, again=self._doubt_store),
+                self._store.availability.listen(self._doubt_store),
+            ]
             if self._orders is not None:
                 deaf.append(self._orders.listen(lambda order: self._obey(group, order)))
             loops = [
@@ -198,16 +204,35 @@ class Daemon:
             self._placement.known.add(caller)
             self._replan.set()
 
-    def _store_reconnected(self) -> None:
-        """The connection to the store was lost and is back: `_scan` finds out what else was lost."""
-        self._store_outage.begin("the connection to it was cut")
+    def _doubt_store(self) -> None:
+        """The store was away, or lost what it held: `_scan` gives back what it lost as soon as it answers."""
+        self._store_doubt = True
         self._scan_now.set()
 
-    def _store_came_back(self) -> None:
-        """A replica that was promoted lacks what came last: reports, and maybe messages."""
-        self._reporter.repeat()
+    async def _give_back(self) -> None:
+        """Write back what the store lost: first ledgers, before anything new is recorded, then reports."""
         for feed in self._held.values():
             feed.runner.store_came_back(self._ctx.soon_s())
+        callers = list(self._held)
+        for start in range(0, len(callers), RESTORED_AT_ONCE):
+            chunk = callers[start : start + RESTORED_AT_ONCE]
+            heads = await self._store.ledger.heads(chunk)
+            copies = [
+                self._held[caller].runner.copy
+                for caller, head in zip(chunk, heads, strict=True)
+                if caller in self._held and self._held[caller].runner.copy.lacking(head)
+            ]
+            results = await asyncio.gather(*(copy.restore() for copy in copies), return_exceptions=True)
+            for result in results:
+                if isinstance(result, LedgerUnavailable):
+                    raise result
+                if isinstance(result, BaseException):
+                    # The trouble of one caller; its feed compares, and finds out.
+                    log.warning(
+                        "a ledger could not be restored: %s", type(result).__name__, extra={"action": "restore_failed"}
+                    )
+            LEDGERS_RESTORED.inc(len(copies))
+        self._reporter.repeat()
 
     def _obey(self, group: asyncio.TaskGroup, order: Order) -> None:
         """An operator's order; the daemon that runs the feed acts."""
@@ -240,7 +265,8 @@ class Daemon:
         try:
             await step()
         except LedgerError as error:
-            self._store_outage.begin(str(error) or type(error).__name__)
+            self._store_doubt = True
+            log.debug("a step waits for the store: %s", error, extra={"action": "daemon_step_put_off"})
             return False
         except Exception:
             # A daemon that ends because of one fault leaves thousands of callers without a socket.
@@ -259,12 +285,19 @@ class Daemon:
             await self._placement.audit()
             self._heartbeat.trust()
             self._moving.set()
-        if self._store_outage:
-            self._scan_now.set()
+        self._after_look()
 
     async def _look(self) -> None:
-        if len(self._heartbeat.members) > 1 and await self._heartbeat.look():
+        if await self._heartbeat.look():
             self._fleet_changed()
+        self._after_look()
+
+    def _after_look(self) -> None:
+        if self._heartbeat.forgotten:
+            self._heartbeat.forgotten = False
+            self._store_doubt = True
+        if self._store_doubt:
+            self._scan_now.set()
 
     def _fleet_changed(self) -> None:
         present = self._heartbeat.present(self._heartbeat.members)
@@ -275,9 +308,9 @@ class Daemon:
         self._hinted.clear()
         active = set(await self._store.activations.active())
         # Each part of the store has answered just now, also where one node of a cluster failed over in silence.
-        was_away = self._store_outage.end()
-        if was_away:
-            self._store_came_back()
+        doubted, self._store_doubt = self._store_doubt, False
+        if doubted:
+            await self._give_back()
         self._placement.known = known = active | self._hinted
         self._scanned = True
         now_s = self._clock()
@@ -297,7 +330,7 @@ class Daemon:
                 # What was reported of it meanwhile must not outlive the feed.
                 await self._store.activations.retire(caller, unless_asked_since_s=0.0)
         if not self._heartbeat.silent():
-            await (self._placement.audit() if was_away else self._placement.audit_some())
+            await (self._placement.audit() if doubted else self._placement.audit_some())
         await self._rest_idle(now_s)
         self._replan.set()
         self._moving.set()

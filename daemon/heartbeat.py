@@ -33,6 +33,9 @@ class Heartbeat:
         """Unique per process start."""
         self.members: tuple[Member, ...] = ()
         """The daemons that live, ourselves among them."""
+        self.forgotten = False
+        """Whether the store lost our heartbeat: it was emptied, lost what came last, or we were silent for too long."""
+        self._recall_until_s = float("-inf")
         self._fleet = fleet
         self._name = name
         self._ttl_s = settings.heartbeat_ttl_s
@@ -58,6 +61,7 @@ class Heartbeat:
         Raises `LedgerUnavailable`.
         """
         sent_at_s = self._now()
+        others = [other for other in await self._members() if other.id != self.id]
         member = Member(
             id=self.id,
             name=self._name,
@@ -68,9 +72,8 @@ class Heartbeat:
             host_error=host_error,
         )
         await self._fleet.beat(member)
-        changed = await self.look()
         self._beat_at_s = sent_at_s
-        return changed
+        return self._see((*others, member))
 
     def connecting(self) -> int:
         """How many daemons may open sockets, as far as we know: the most there were lately.
@@ -87,7 +90,20 @@ class Heartbeat:
 
     async def look(self) -> bool:
         """Look at the others; whether the members or their plans changed. Raises `LedgerUnavailable`."""
+        return self._see(await self._members())
+
+    async def _members(self) -> tuple[Member, ...]:
         members = tuple(await self._fleet.members())
+        if self._beat_at_s > float("-inf") and all(member.id != self.id for member in members):
+            self.forgotten = True
+            self._recall_until_s = self._now() + self._ttl_s / 2
+        return members
+
+    def _see(self, members: tuple[Member, ...]) -> bool:
+        if self._now() < self._recall_until_s:
+            # A store that was emptied knows the others again once they beat. Until then they live as before.
+            seen = {member.id for member in members}
+            members = (*members, *(member for member in self.members if member.id not in seen))
         changed = self.present(members) != self.present(self.members)
         self.members = members
         if not self._counts or self._counts[-1][1] != len(members):

@@ -17,9 +17,9 @@ from ledger.port import Fleet, LedgerError
 
 log = logging.getLogger(__name__)
 
-USED_SHARE = 0.95
-"""Part of the host's connect rate that is given out. With `LATE_S` it keeps every second at or below the whole: a slot
-may be used up to 0.05 s late, so that the slots of 1.05 s can meet in one second."""
+USED_SHARE = 0.92
+"""Part of the host's connect rate that is given out. With `LATE_S` it keeps every second below the whole: a slot
+may be used up to 0.05 s late, so that the slots of 1.05 s can meet in one second, and ways to the host differ."""
 
 LATE_S = 0.05
 """A slot that could not be used within this time is lost: the next second belongs to other slots."""

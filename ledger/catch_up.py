@@ -7,7 +7,7 @@ ledger's baseline. Appending is idempotent: several daemons, workers and fronts 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from fmsg.message import Message, Page, available_at_s
 from ledger.port import Ledger, LedgerUnavailable, NoLedger, StaleEpoch
 from ledger.thread_roots import Lineage, ThreadApi, learn_from_sent, resolve_roots, sort_out
-from ledger.values import Baseline, CallerKey, LedgerState, Seen, Source
+from ledger.values import Arrival, Baseline, CallerKey, Image, LedgerState, Seen, Source
 
 FIRST_PAGE = 30
 """Messages on the first page where one page is asked for. Every active caller is compared every minute, and a list
@@ -24,17 +24,19 @@ FULL_PAGE = 100
 """The longest page a host gives (FMSG-003: more is clamped silently)."""
 OVERLAP = 10
 """How many messages a page shares with the one before it, so that a deletion in between skips nothing."""
-BELOW_THE_MARK = 10
-"""Messages at or below the ledger's mark that a walk has to see: an id is given before its message becomes visible, and
-with many senders at once the next one may be visible sooner."""
+BELOW_VERIFIED = 10
+"""Messages at or below the verified watermark that a walk has to see: an id is given before its message becomes
+visible, and with many senders at once the next one may be visible sooner."""
 CHUNK = 200
 """Arrivals per append. One append is one script, and a script blocks every other caller of that Redis node."""
+IMAGE_READ = 1000
+"""Entries read for an image: the newest are kept, and all of them tell what is old news."""
 TRIES = 3
 """Comparisons begun before giving up, where the ledger is lost or loses its tail in the middle of each."""
-SEED_LIMIT = 64
-"""Seeds where the caller of `catch_up` names no other number."""
+SNAPSHOT_ENTRIES = 64
+"""Messages that a ledger begins with: enough to resume where an agent stopped reading."""
 SPARE_FOR_DRAFTS = 16
-"""How many more than the seeds are listed when a ledger begins, since drafts addressed to the caller are listed too."""
+"""How many more are listed when a ledger begins, since drafts addressed to the caller are listed too."""
 
 
 class ListApi(ThreadApi, Protocol):
@@ -48,25 +50,27 @@ class ListApi(ThreadApi, Protocol):
 class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one comparison.
 
-    ``new`` are (id, offset) of the arrivals this call recorded, in order; ``found_late`` the same messages, and
-    ``rootless`` the ids of those whose thread root could not be found yet. ``pages`` is how many list pages were
-    fetched. ``complete`` is False when ``max_pages`` ended the walk. ``began`` says that there was no ledger: its
-    seeds are not arrivals.
+    ``new`` are the arrivals this call recorded, in order, with the thread roots found by then. ``pages`` is how many
+    list pages were fetched. ``complete`` is False when ``max_pages`` ended the walk. ``began`` says that there was no
+    ledger: the snapshot it began with is no arrival.
     """
 
-    new: tuple[tuple[int, int], ...]
+    new: tuple[Arrival, ...]
     pages: int
     complete: bool
-    found_late: tuple[Seen, ...]
     state: LedgerState
-    rootless: tuple[int, ...] = ()
     began: bool = False
     host_time_s: float | None = None
 
-    def late_s(self, seen: Seen) -> float:
-        """How late a message of ``found_late`` was found, in seconds: by the host's clock, else by the ledger's."""
+    @property
+    def rootless(self) -> tuple[Arrival, ...]:
+        """Those of ``new`` whose thread root could not be found yet."""
+        return tuple(one for one in self.new if not one.root)
+
+    def late_s(self, found: Arrival) -> float:
+        """How late one of ``new`` was found, in seconds: by the host's clock, else by the ledger's."""
         now_s = self.state.now_s if self.host_time_s is None else self.host_time_s
-        return max(0.0, now_s - seen.sent_at_s)
+        return max(0.0, now_s - found.sent_at_s)
 
 
 class Deeper(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,11 +97,6 @@ def seen_from(message: Message, *, address: str, root: int) -> Seen:
     )
 
 
-def is_news(seen: Seen, baseline: Baseline) -> bool:
-    """Whether a message that the ledger does not hold has arrived since the baseline, rather than been there before."""
-    return seen.id > baseline.newest_id or seen.sent_at_s > baseline.time_s
-
-
 def baseline_of(page: Page, *, address: str) -> Baseline:
     """What was there when the page was listed.
 
@@ -116,16 +115,14 @@ def baseline_of(page: Page, *, address: str) -> Baseline:
     return Baseline(newest_id=newest_id, time_s=max(within, default=page.host_time_s))
 
 
-async def ensure_begun(
-    api: ListApi, ledger: Ledger, caller: CallerKey, address: str, *, seed_limit: int
-) -> LedgerState:
+async def ensure_begun(api: ListApi, ledger: Ledger, caller: CallerKey, address: str) -> LedgerState:
     """The caller's ledger as it stands; where there is none, it begins with the newest listed messages.
 
     Raises `fmsg.errors.FmsgError` and `LedgerUnavailable`; then nothing has begun.
     """
     state = await ledger.state(caller)
     if state is None:
-        state, *_ = await _begin(api, ledger, caller, address, seed_limit=seed_limit)
+        state, *_ = await _begin(api, ledger, caller, address)
     return state
 
 
@@ -138,49 +135,51 @@ async def catch_up(
     source: Source,
     min_pages: int = 1,
     max_pages: int = 200,
-    seed_limit: int = SEED_LIMIT,
+    image: Image | None = None,
 ) -> CaughtUp:
     """Record what the host lists and the ledger lacks, in order of availability; begin the ledger where there is none.
 
     Looks at ``min_pages`` pages (full ones if more than one), and on as long as a page holds something new or the
-    ledger's mark (`LedgerState.complete_id`) is not reached, up to ``max_pages``; a walk that ended by itself moves the
-    mark to where it began. After a connection was down, look deeper: a late-sent draft may lie anywhere. Roots that
-    take a request to the host are looked up after the append, so that nobody waits for them to hear of a message.
+    verified watermark (`LedgerState.verified_id`) is not reached, up to ``max_pages``. A walk that ended by itself
+    moves the watermark to where it began. After a connection was down, look deeper: a late-sent draft may lie anywhere.
+    Roots that take a request to the host are looked up after the append, so that no reader waits for them.
 
-    Raises `fmsg.errors.FmsgError` and `LedgerUnavailable`; what was appended by then stays, and the mark with the old
-    end of what may be missing.
+    What the ledger lost since ``image`` was taken is written back before anything is appended.
+
+    Raises `fmsg.errors.FmsgError` and `LedgerUnavailable`; what was appended by then stays, and the watermark where it
+    was.
     """
-    new: list[tuple[int, int]] = []
-    found: dict[int, Seen] = {}
+    new: dict[int, Arrival] = {}
     began = False
     for _ in range(TRIES):
         try:
             state = await ledger.state(caller)
             host_time_s: float | None = None
+            if image is not None:
+                if state is None:
+                    state = await ledger.restore(caller, image)
+                if state.epoch == image.state.epoch:
+                    # Comparing with the ledger as the image knows it tells whether its end is still there.
+                    state = msgspec.structs.replace(state, last=image.state.last)
             if state is None:
-                state, listed, host_time_s = await _begin(api, ledger, caller, address, seed_limit=seed_limit)
+                state, listed, host_time_s = await _begin(api, ledger, caller, address)
                 began = True
-                if listed.newest_id <= state.complete_id:
-                    return CaughtUp(
-                        new=(), pages=1, complete=True, found_late=(), state=state, began=True, host_time_s=host_time_s
-                    )
-                # Somebody else began it a moment before, from an older list.
+                if listed.newest_id <= state.verified_id:
+                    return CaughtUp(new=(), pages=1, complete=True, state=state, began=True, host_time_s=host_time_s)
+                # Another process began it a moment before, from an older list.
             walk = _Walk(api, ledger, caller, address, state)
             await walk.run(min_pages=min_pages, max_pages=max_pages)
             in_turn = await _with_local_roots(ledger, caller, walk.found.values())
-            found |= {seen.id: seen for seen in in_turn}
             state = await _append(ledger, caller, in_turn, source, walk, new)
         except (NoLedger, StaleEpoch):
+            if image is not None:
+                await ledger.restore(caller, image)
             continue
-        appended = dict(new)
-        late = await _with_roots(api, ledger, caller, tuple(seen for seen in found.values() if seen.id in appended))
         return CaughtUp(
-            new=tuple(new),
+            new=await _with_roots(api, ledger, caller, tuple(new.values())),
             pages=walk.pages,
             complete=walk.complete,
-            found_late=late,
             state=state,
-            rootless=tuple(seen.id for seen in late if not seen.root),
             began=began,
             host_time_s=walk.host_time_s,
         )
@@ -188,6 +187,12 @@ async def catch_up(
         f"the ledger of caller {caller[:8]}… was lost {TRIES} times while it was compared. It is compared again later; "
         "check that Redis neither evicts keys (maxmemory-policy noeviction) nor fails over again and again."
     )
+
+
+async def read_image(ledger: Ledger, caller: CallerKey) -> Image:
+    """The image of the caller's ledger as it stands. Raises `NoLedger` and `LedgerUnavailable`."""
+    tail = await ledger.read_back(caller, IMAGE_READ)
+    return Image.of(tail, whole=len(tail.entries) < IMAGE_READ)
 
 
 async def look_deeper(
@@ -203,7 +208,7 @@ async def look_deeper(
     compared = await ledger.compare(caller, listed)
     found = await _with_local_roots(ledger, caller, [seen for seen in listed if seen.id in compared.news])
     if found:
-        await ledger.append(caller, found, source, since=compared.state)
+        await ledger.append(caller, found, source, since=compared.state.head)
     ended = len(page.messages) + page.skipped < FULL_PAGE
     return Deeper(found=len(found), next_offset=None if ended else offset + FULL_PAGE - OVERLAP)
 
@@ -212,7 +217,7 @@ class _Walk:
     """One walk down the host's list, collecting what is news.
 
     Each page is compared with the ledger that the page before was compared with (`Ledger.append`, ``since``): what one
-    found recorded must still be there when the mark passes it.
+    found recorded must still be there when the verified watermark passes it.
     """
 
     def __init__(self, api: ListApi, ledger: Ledger, caller: CallerKey, address: str, state: LedgerState) -> None:
@@ -245,8 +250,8 @@ class _Walk:
                 lowest = None if offset == 0 else lowest
                 continue
             news = await self._news(page.messages)
-            at_the_mark = len(ids) >= BELOW_THE_MARK and ids[-BELOW_THE_MARK] <= self.state.complete_id
-            if len(ids) + page.skipped < limit or (self.pages >= min_pages and at_the_mark and not news):
+            verified = len(ids) >= BELOW_VERIFIED and ids[-BELOW_VERIFIED] <= self.state.verified_id
+            if len(ids) + page.skipped < limit or (self.pages >= min_pages and verified and not news):
                 self.complete = True
                 return
             lowest = ids[-1] if ids else None
@@ -262,23 +267,23 @@ class _Walk:
         }
         if not listed:
             return False
-        compared = await self._ledger.compare(self._caller, tuple(listed.values()), since=self.state)
+        compared = await self._ledger.compare(self._caller, tuple(listed.values()), since=self.state.head)
         self.state = compared.state
         self.found |= {id_: seen for id_, seen in listed.items() if id_ in compared.news}
         return bool(compared.news)
 
 
 async def _begin(
-    api: ListApi, ledger: Ledger, caller: CallerKey, address: str, *, seed_limit: int
+    api: ListApi, ledger: Ledger, caller: CallerKey, address: str
 ) -> tuple[LedgerState, Baseline, float | None]:
     """The ledger as it stands then, what was listed to begin it with, and the host's time."""
-    page = await api.list_received(limit=min(FULL_PAGE, seed_limit + SPARE_FOR_DRAFTS))
+    page = await api.list_received(limit=SNAPSHOT_ENTRIES + SPARE_FOR_DRAFTS)
     listed = [seen_from(message, address=address, root=0) for message in page.messages if not message.is_draft]
     lineage = Lineage(listed)
     if not all(lineage.apply(seen).root for seen in listed):
         await learn_from_sent(api, lineage)
     rooted = [lineage.apply(seen) for seen in listed]
-    newest = sorted(rooted, key=lambda seen: seen.id)[-seed_limit:] if seed_limit else []
+    newest = sorted(rooted, key=lambda seen: seen.id)[-SNAPSHOT_ENTRIES:]
     baseline = baseline_of(page, address=address)
     return await ledger.begin(caller, in_order(newest), baseline), baseline, page.host_time_s
 
@@ -294,18 +299,18 @@ async def _append(
     found: Sequence[Seen],
     source: Source,
     walk: _Walk,
-    new: list[tuple[int, int]],
+    new: dict[int, Arrival],
 ) -> LedgerState:
-    """Append what a walk found, and with the last of it move the mark; adds to ``new``. Returns the ledger's state."""
+    """Append what a walk found, and with the last of it move the verified watermark; adds to ``new``."""
     state = walk.state
-    mark_id = walk.newest_id if walk.complete else 0
+    verified_id = walk.newest_id if walk.complete else 0
     chunks = [found[start : start + CHUNK] for start in range(0, len(found), CHUNK)]
-    if not chunks and mark_id > state.complete_id:
+    if not chunks and verified_id > state.verified_id:
         chunks.append(())
     for number, chunk in enumerate(chunks, 1):
-        complete_id = mark_id if number == len(chunks) else 0
-        appended = await ledger.append(caller, chunk, source, since=state, complete_id=complete_id)
-        new.extend(appended.new)
+        moved_id = verified_id if number == len(chunks) else 0
+        appended = await ledger.append(caller, chunk, source, since=state.head, verified_id=moved_id)
+        new |= {one.id: one for one in appended.new}
         state = appended.state
     return state
 
@@ -317,19 +322,17 @@ async def _with_local_roots(ledger: Ledger, caller: CallerKey, found: Iterable[S
     return [lineage.apply(seen) for seen in ordered]
 
 
-async def _with_roots(api: ThreadApi, ledger: Ledger, caller: CallerKey, late: tuple[Seen, ...]) -> tuple[Seen, ...]:
-    pending = [seen for seen in late if not seen.root]
+async def _with_roots(
+    api: ThreadApi, ledger: Ledger, caller: CallerKey, new: tuple[Arrival, ...]
+) -> tuple[Arrival, ...]:
+    """The same with the roots that were unknown, as far as they can be found now."""
+    pending = [one for one in new if not one.root]
     if not pending:
-        return late
+        return new
     try:
         roots = {id_: root for id_, root in (await resolve_roots(api, ledger, caller, pending)).items() if root}
         if roots:
             await ledger.set_roots(caller, roots)
     except NoLedger:
-        return late
-    return with_roots(late, roots)
-
-
-def with_roots(seen: Iterable[Seen], roots: Mapping[int, int]) -> tuple[Seen, ...]:
-    """The same with the roots filled in where they are given."""
-    return tuple(msgspec.structs.replace(one, root=roots.get(one.id) or one.root) for one in seen)
+        return new
+    return tuple(one if one.root else msgspec.structs.replace(one, root=roots.get(one.id, 0)) for one in new)

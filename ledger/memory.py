@@ -1,107 +1,364 @@
-"""A ledger within one process: for stdio, for the all-in-one without Redis, and for everybody's tests."""
+"""A store within one process: for stdio, for the all-in-one without Redis, and for tests.
+
+It imports no redis-py: a stdio server starts sooner and is 6 MB smaller without it.
+
+What counts as news. A message the host lists and the ledger does not hold was there before, or was forgotten, or has
+arrived; only the last must be recorded. Three things tell:
+
+- ``settled``: ids up to one and times up to one are old news. Begins as the baseline the ledger began with.
+- ``verified_id``: everything available up to this id is in the ledger or old news. Pushes are recorded while older
+  messages are still missing, so what is above it proves nothing of what lies below it.
+- ``gone``: what was trimmed and may not move ``settled`` yet, by id with its time. An entry above the verified
+  watermark may not, since missing messages would become old news with it. Nor may one whose time is ahead of the clock
+  (its sender's clock is wrong): messages that become available from now on would be old news before they are sent.
+
+So ``settled`` passes only what was verified, and its time never passes the arrival of the oldest entry held. The
+exception are floods of more than ``max_gone``, where the ledger gives up on what lies below.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import bisect
+import itertools
+import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from itertools import islice
+from types import TracebackType
+from typing import Generic, Self, TypeVar
 
 import msgspec
 
-from ledger.book import Book
-from ledger.limits import LedgerLimits
-from ledger.listeners import Listeners
-from ledger.port import NoLedger, StaleEpoch
+from fmsg.reference import MAX_ID
+from ledger.connect_slots import ConnectSlots, reserve_slots
+from ledger.operators import Order, Process, in_order
+from ledger.port import (
+    Activation,
+    ActiveFeed,
+    DeferredTask,
+    FeedReport,
+    Lease,
+    Member,
+    NoLedger,
+    StaleEpoch,
+    Versioned,
+)
 from ledger.values import (
+    END,
+    MAX_LATE,
+    START,
     Appended,
+    Arrival,
     Baseline,
     CallerKey,
     Compared,
+    Found,
     Head,
+    Image,
+    Late,
+    LedgerLimits,
     LedgerState,
-    OutOfOrder,
-    Place,
     Seen,
     Slice,
     Source,
+    StreamId,
 )
 from telemetry.metrics import APPENDS, DUPLICATES
 
+log = logging.getLogger(__name__)
 
-class MemoryDoorbell:
-    """Rings within the process; never loses a ring."""
+WAKES_AT_ONCE = 500
+"""Listeners called in one go when all are. A wake-up costs some microseconds; many more at once would hold the event
+loop longer than anybody should notice."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Listeners(Generic[K]):
+    """Functions to call by key. Calling those of one key costs nothing for the others, however many there are."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[K, list[Callable[[], None]]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(wakes) for wakes in self._by_key.values())
+
+    def add(self, key: K, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` for the key; returns the function that ends it (calling that again is harmless)."""
+        self._by_key.setdefault(key, []).append(wake)
+        ended = False
+
+        def end() -> None:
+            nonlocal ended
+            if ended:
+                return
+            ended = True
+            wakes = self._by_key[key]
+            wakes.remove(wake)
+            if not wakes:
+                del self._by_key[key]
+
+        return end
+
+    def wake(self, key: K) -> None:
+        """Wake all listeners of the key."""
+        for wake in tuple(self._by_key.get(key, ())):
+            _call(wake)
+
+    async def wake_all(self, *, within_s: float = 0.0) -> None:
+        """Wake all listeners, letting other tasks run in between; evenly spread over a time where one is given."""
+        wakes = [wake for wakes in self._by_key.values() for wake in wakes]
+        at_once = WAKES_AT_ONCE if not within_s else max(1, len(wakes) // 100)
+        for start in range(0, len(wakes), at_once):
+            for wake in wakes[start : start + at_once]:
+                _call(wake)
+            await asyncio.sleep(within_s * at_once / len(wakes))
+
+
+def _call(wake: Callable[[], None]) -> None:
+    try:
+        wake()
+    except Exception:
+        # One listener's fault must not keep the others asleep.
+        log.exception("a listener failed", extra={"action": "listener_failed"})
+
+
+class MemoryNotifications:
+    """`ledger.port.Notifications` of one process; none is ever lost."""
 
     def __init__(self) -> None:
         self._listeners: Listeners[CallerKey] = Listeners()
 
     def listen(self, caller: CallerKey, wake: Callable[[], None]) -> Callable[[], None]:
-        """See `ledger.port.Doorbell`."""
+        """Call ``wake`` whenever the caller's ledger grew."""
         return self._listeners.add(caller, wake)
 
-    def ring(self, caller: CallerKey) -> None:
-        """Wake whoever listens for the caller."""
-        self._listeners.ring(caller)
+    def notify(self, caller: CallerKey) -> None:
+        """Wake all who listen for the caller."""
+        self._listeners.wake(caller)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Nothing needs to run: whoever appends, rings."""
+        """Nothing needs to run: appending notifies."""
         yield
 
 
+class AlwaysAvailable:
+    """`ledger.port.Availability` of memory."""
+
+    away_since_s: float | None = None
+
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Memory is never away, so it is never back."""
+        return lambda: None
+
+
+class CallerLedger:
+    """One caller's ledger: its entries, what it forgets, and what is old news to it."""
+
+    __slots__ = (
+        "baseline",
+        "entries",
+        "epoch",
+        "gone",
+        "last",
+        "late",
+        "low",
+        "places",
+        "settled",
+        "top_id",
+        "touched_s",
+        "verified_id",
+    )
+
+    def __init__(self, epoch: str, baseline: Baseline) -> None:
+        self.epoch = epoch
+        self.baseline = self.settled = baseline
+        self.verified_id = self.top_id = 0
+        self.late: deque[Late] = deque(maxlen=MAX_LATE)
+        self.entries: deque[Arrival] = deque()
+        self.places: dict[int, StreamId] = {}
+        self.gone: dict[int, float] = {}
+        self.last = self.low = START
+        self.touched_s = 0.0
+
+    def state(self, now_s: float) -> LedgerState:
+        """The ledger at a moment of its clock."""
+        return LedgerState(
+            epoch=self.epoch,
+            last=self.last,
+            low=self.low,
+            baseline=self.baseline,
+            settled=self.settled,
+            held=len(self.entries),
+            now_s=now_s,
+            verified_id=self.verified_id,
+        )
+
+    def stands(self, at: StreamId) -> bool:
+        """Whether there is an entry with the id, or was one before it was trimmed."""
+        if at <= self.low:
+            return True
+        index = self.index(at)
+        return index < len(self.entries) and self.entries[index].at == at
+
+    def continues(self, head: Head) -> bool:
+        """Whether this is what became of a ledger that ended there."""
+        return head.epoch == self.epoch and self.stands(head.last)
+
+    def placed(self, message_id: int, head: Head) -> bool:
+        """Whether a message stands where it was read, or was trimmed since."""
+        return head.epoch == self.epoch and (self.places.get(message_id) == head.last or START < head.last <= self.low)
+
+    def index(self, at: StreamId) -> int:
+        """The index of the first entry that is not below an id."""
+        return bisect.bisect_left(self.entries, at, key=lambda entry: entry.at)
+
+    def knows(self, message_id: int) -> bool:
+        """Whether the message is held, or was and is remembered."""
+        return message_id in self.places or message_id in self.gone
+
+    def add(self, entry: Arrival) -> None:
+        """Add an entry, whose id is above all others."""
+        self.entries.append(entry)
+        self.places[entry.id] = self.last = entry.at
+
+    def begin(self, snapshot: Iterable[Seen], now_ms: int) -> None:
+        """Take over what was there already. Nothing up to the newest of it, or of the baseline, is missing."""
+        for seen in snapshot:
+            if seen.id not in self.places:
+                at = self.last.following(min(max(int(seen.sent_at_s * 1000.0), 0), now_ms))
+                self.add(Arrival.of(seen, at, "snapshot"))
+        self.verified_id = max(self.baseline.newest_id, *self.places, 0)
+
+    def append(self, seen: Iterable[Seen], source: Source, now_ms: int, *, only_news: bool) -> list[Arrival]:
+        """Add what is not known; returns the new entries."""
+        new: list[Arrival] = []
+        for one in seen:
+            if self.knows(one.id) or (only_news and self.settled.covers(one)):
+                continue
+            new.append(Arrival.of(one, self.last.following(now_ms), source))
+            self.add(new[-1])
+        return new
+
+    def restore(self, image: Image, now_ms: int) -> bool:
+        """Add what an image of this life has and the ledger lacks; whether there was anything."""
+        whole = self.last >= image.state.low
+        changed = False
+        for entry in image.entries:
+            if entry.at > self.low and not self.knows(entry.id):
+                at = entry.at if entry.at > self.last else self.last.following(now_ms)
+                self.add(msgspec.structs.replace(entry, at=at))
+                changed = True
+        if whole:
+            self.verified_id = max(self.verified_id, image.state.verified_id)
+        return changed
+
+    def verify(self, message_id: int, max_gone: int) -> None:
+        """Everything up to an id was compared with the host's list and added."""
+        if message_id > self.verified_id:
+            self.verified_id = message_id
+            self._settle(max_gone)
+
+    def trim(self, max_entries: int, max_gone: int) -> None:
+        """Forget what is too old. The baseline moves past it at once, ``settled`` where that loses nothing."""
+        while len(self.entries) > max_entries:
+            entry = self.entries.popleft()
+            del self.places[entry.id]
+            self.low = entry.at
+            if entry.source != "snapshot":
+                self.top_id = max(self.top_id, self.baseline.newest_id)
+            if entry.id < self.top_id:
+                self.late.append(Late(entry.id, self.top_id, entry.at))
+            self.top_id = max(self.top_id, entry.id)
+            self.baseline = self.baseline.past(entry)
+            if entry.id > self.verified_id or entry.sent_at_s > entry.arrived_at_s:
+                self.gone[entry.id] = entry.sent_at_s
+            else:
+                self.settled = self.settled.past(entry)
+        if len(self.gone) > max_gone:
+            self._settle(max_gone)
+
+    def _settle(self, max_gone: int) -> None:
+        if not self.gone:
+            return
+        horizon_s = self.entries[0].arrived_at_s
+        self._cover(horizon_s, up_to_id=self.verified_id)
+        if len(self.gone) > max_gone:
+            self._cover(horizon_s)
+        while len(self.gone) > max_gone:
+            self._cover(max(min(self.gone.values()), sum(self.gone.values()) / len(self.gone)))
+        self.verified_id = max(self.verified_id, self.settled.newest_id)
+
+    def _cover(self, until_s: float, *, up_to_id: int = MAX_ID) -> None:
+        for id_, sent_at_s in tuple(self.gone.items()):
+            if sent_at_s <= until_s and id_ <= up_to_id:
+                self.settled = self.settled.joined(Baseline(newest_id=id_, time_s=sent_at_s))
+                del self.gone[id_]
+
+
 class MemoryLedger:
-    """See `ledger.port.Ledger`. Lives and dies with the process."""
+    """`ledger.port.Ledger` that lives and dies with the process."""
 
     def __init__(
         self,
         *,
         limits: LedgerLimits | None = None,
         clock: Callable[[], float] = time.time,
-        doorbell: MemoryDoorbell | None = None,
+        notifications: MemoryNotifications | None = None,
         new_epoch: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
         self._limits = limits or LedgerLimits()
         self._clock = clock
-        self._doorbell = doorbell or MemoryDoorbell()
+        self._notifications = notifications or MemoryNotifications()
         self._new_epoch = new_epoch
-        self._books: dict[CallerKey, Book] = {}
+        self._ledgers: dict[CallerKey, CallerLedger] = {}
         self._marks: dict[CallerKey, dict[tuple[str, int], float]] = {}
         self._ahead_s = 0.0
         self._latest_s = 0.0
 
     async def state(self, caller: CallerKey) -> LedgerState | None:
-        """See `ledger.port.Ledger`."""
-        book = self._find(caller)
-        return None if book is None else self._state(book)
+        """The ledger now, or None."""
+        ledger = self._find(caller)
+        return None if ledger is None else self._state(ledger)
 
     async def heads(self, callers: Sequence[CallerKey]) -> Sequence[Head | None]:
-        """See `ledger.port.Ledger`."""
-        books = map(self._find, callers)
-        return tuple(None if book is None else self._state(book).head for book in books)
+        """Where each caller's ledger ends."""
+        ledgers = map(self._find, callers)
+        return tuple(None if ledger is None else self._state(ledger).head for ledger in ledgers)
 
-    async def begin(self, caller: CallerKey, seeds: Sequence[Seen], baseline: Baseline) -> LedgerState:
-        """See `ledger.port.Ledger`."""
-        book = self._find(caller)
-        if book is None:
-            book = self._books[caller] = Book(self._new_epoch(), baseline)
-            now_s = self._now()
-            for seed in seeds:
-                if seed.id not in book.places:
-                    book.add(seed, arrived_at_s=min(seed.sent_at_s, now_s), source="seed")
-            book.begun()
-            book.trim(self._limits.max_entries, self._limits.max_gone)
-            book.touched_s = now_s
-            marks = self._marks.get(caller, {})
-            for mark in [mark for mark in marks if mark[0] == "position"]:
-                del marks[mark]
-        return self._state(book)
+    async def begin(self, caller: CallerKey, snapshot: Sequence[Seen], baseline: Baseline) -> LedgerState:
+        """Begin unless begun."""
+        ledger = self._find(caller)
+        if ledger is None:
+            ledger = self._new(caller, self._new_epoch(), baseline)
+            ledger.begin(snapshot, self._now_ms())
+            ledger.trim(self._limits.max_entries, self._limits.max_gone)
+        return self._state(ledger)
 
-    async def compare(self, caller: CallerKey, listed: Sequence[Seen], *, since: LedgerState | None = None) -> Compared:
-        """See `ledger.port.Ledger`."""
-        book = self._get(caller, since)
-        news = frozenset(one.id for one in listed if book.is_news(one) and not book.knows(one.id))
-        return Compared(news=news, state=self._state(book))
+    async def restore(self, caller: CallerKey, image: Image) -> LedgerState:
+        """Write back what is missing."""
+        ledger, changed = self._find(caller), False
+        if ledger is None:
+            ledger, changed = self._new(caller, image.state.epoch, image.state.baseline), True
+            ledger.low, ledger.last = image.state.low, max(image.state.low, START)
+        if ledger.epoch != image.state.epoch:
+            return self._state(ledger)
+        changed = ledger.restore(image, self._now_ms()) or changed
+        ledger.trim(self._limits.max_entries, self._limits.max_gone)
+        ledger.touched_s = self._now()
+        if changed:
+            self._notifications.notify(caller)
+        return self._state(ledger)
+
+    async def compare(self, caller: CallerKey, listed: Sequence[Seen], *, since: Head | None = None) -> Compared:
+        """Which of the listed messages are news."""
+        ledger = self._get(caller, since)
+        news = frozenset(one.id for one in listed if not ledger.settled.covers(one) and not ledger.knows(one.id))
+        return Compared(news=news, state=self._state(ledger))
 
     async def append(
         self,
@@ -109,123 +366,134 @@ class MemoryLedger:
         seen: Sequence[Seen],
         source: Source,
         *,
-        since: LedgerState | None = None,
-        complete_id: int = 0,
+        since: Head | None = None,
+        verified_id: int = 0,
     ) -> Appended:
-        """See `ledger.port.Ledger`."""
-        book = self._get(caller, since)
-        book.touched_s = now_s = self._now()
-        new = [
-            (one.id, book.add(one, arrived_at_s=now_s, source=source))
-            for one in seen
-            if not book.knows(one.id) and (since is None or book.is_news(one))
-        ]
-        book.compared(complete_id, self._limits.max_gone)
-        book.trim(self._limits.max_entries, self._limits.max_gone)
+        """Append what is not there yet."""
+        ledger = self._get(caller, since)
+        before = ledger.last
+        new = ledger.append(seen, source, self._now_ms(), only_news=since is not None and source != "push")
+        ledger.verify(verified_id, self._limits.max_gone)
+        ledger.trim(self._limits.max_entries, self._limits.max_gone)
+        ledger.touched_s = self._now()
         count_append(source, new=len(new), duplicates=len(seen) - len(new))
         if new:
-            self._doorbell.ring(caller)
-        return Appended(new=tuple(new), duplicates=len(seen) - len(new), state=self._state(book))
+            self._notifications.notify(caller)
+        return Appended(new=tuple(new), duplicates=len(seen) - len(new), before=before, state=self._state(ledger))
 
-    async def read(self, caller: CallerKey, after_n: int, limit: int, *, since: LedgerState | None = None) -> Slice:
-        """See `ledger.port.Ledger`."""
-        book = self._get(caller, since)
-        start = max(after_n + 1 - book.first_n, 0)
-        return Slice(entries=tuple(islice(book.entries, start, start + max(limit, 0))), state=self._state(book))
+    async def read(self, caller: CallerKey, after: StreamId, limit: int, *, since: Head | None = None) -> Slice:
+        """Entries above an id."""
+        ledger = self._get(caller, since)
+        start = ledger.index(after)
+        if start < len(ledger.entries) and ledger.entries[start].at == after:
+            start += 1
+        return self._slice(caller, ledger, start, start + max(limit, 0))
 
-    async def read_back(self, caller: CallerKey, before_n: int, limit: int) -> Slice:
-        """See `ledger.port.Ledger`."""
-        book = self._get(caller)
-        stop = max(min(before_n - book.first_n, len(book.entries)), 0)
-        start = max(stop - max(limit, 0), 0)
-        return Slice(entries=tuple(islice(book.entries, start, stop)), state=self._state(book))
+    async def read_back(self, caller: CallerKey, limit: int, *, before: StreamId = END) -> Slice:
+        """Entries below an id."""
+        ledger = self._get(caller)
+        stop = ledger.index(before)
+        return self._slice(caller, ledger, max(stop - max(limit, 0), 0), stop)
 
-    async def locate(self, caller: CallerKey, message_ids: Sequence[int]) -> Mapping[int, Place]:
-        """See `ledger.port.Ledger`."""
-        book = self._get(caller)
-        return {
-            id_: Place(n=book.places[id_], handed_out=self._handed_out(caller, book, id_))
-            for id_ in message_ids
-            if id_ in book.places
-        }
+    async def find(self, caller: CallerKey, message_ids: Sequence[int]) -> Found:
+        """Entries by message id."""
+        ledger = self._get(caller)
+        held = {id_: ledger.entries[ledger.index(ledger.places[id_])] for id_ in message_ids if id_ in ledger.places}
+        return Found(
+            entries={id_: self._marked(caller, entry) for id_, entry in held.items()},
+            handed_out=frozenset(id_ for id_ in message_ids if self._handed_out(caller, id_, held.get(id_))),
+            returned=frozenset(id_ for id_ in message_ids if self._made_s(caller, "returned", id_) is not None),
+            state=self._state(ledger),
+        )
+
+    async def late(self, caller: CallerKey) -> Sequence[Late]:
+        """The late ones among the trimmed entries."""
+        ledger = self._find(caller)
+        return () if ledger is None else tuple(ledger.late)
 
     async def set_roots(self, caller: CallerKey, roots: Mapping[int, int]) -> None:
-        """See `ledger.port.Ledger`."""
-        book = self._get(caller)
-        book.touched_s = self._now()
+        """Fill in roots."""
+        ledger = self._get(caller)
+        ledger.touched_s = self._now()
         changed = False
         for message_id, root in roots.items():
-            n = book.places.get(message_id)
-            if n is None or book.entries[n - book.first_n].root == root:
-                continue
-            index = n - book.first_n
-            book.entries[index] = msgspec.structs.replace(book.entries[index], root=root)
-            changed = True
+            index = ledger.index(ledger.places.get(message_id, END))
+            if root and index < len(ledger.entries) and not ledger.entries[index].root:
+                ledger.entries[index] = msgspec.structs.replace(ledger.entries[index], root=root)
+                changed = True
         if changed:
-            self._doorbell.ring(caller)
+            self._notifications.notify(caller)
 
     async def note_returned(
-        self, caller: CallerKey, *, above: Iterable[int], position: int, epoch: str = "", n: int = 0
-    ) -> None:
-        """See `ledger.port.Ledger`."""
+        self, caller: CallerKey, *, above: Iterable[int] = (), position: int = 0, head: Head | None = None
+    ) -> bool:
+        """Remember what was returned, and a position."""
         now_s = self._now()
-        book = self._find(caller)
-        stands = not n or (book is not None and epoch in ("", book.epoch) and book.stands(position, n))
+        ledger = self._find(caller)
+        stands = ledger is not None and head is not None and ledger.placed(position, head)
         marks = self._marks.setdefault(caller, {})
         for mark in [*([("position", position)] if stands else []), *(("returned", id_) for id_ in above)]:
             marks.pop(mark, None)
             marks[mark] = now_s
         stale = [mark for mark, made_s in marks.items() if made_s + self._limits.returned_ttl_s <= now_s]
-        for mark in [*stale, *islice(tuple(marks), max(len(marks) - self._limits.max_marks, 0))]:
+        for mark in [*stale, *itertools.islice(tuple(marks), max(len(marks) - self._limits.max_marks, 0))]:
             marks.pop(mark, None)
-        if book is not None:
-            book.touched_s = now_s
-
-    async def returned(self, caller: CallerKey, message_ids: Sequence[int]) -> frozenset[int]:
-        """See `ledger.port.Ledger`."""
-        return frozenset(id_ for id_ in message_ids if self._marked(caller, "returned", id_))
-
-    async def out_of_order(self, caller: CallerKey, positions: Sequence[int] = ()) -> OutOfOrder:
-        """See `ledger.port.Ledger`."""
-        book = self._get(caller)
-        handed_out = frozenset(id_ for id_ in positions if self._marked_s(caller, "position", id_) is not None)
-        return OutOfOrder(began=book.began, latecomers=tuple(book.latecomers), handed_out=handed_out)
+        if ledger is not None:
+            ledger.touched_s = now_s
+        return stands
 
     async def forget(self, caller: CallerKey) -> None:
-        """See `ledger.port.Ledger`."""
-        self._books.pop(caller, None)
+        """Drop the ledger and its marks."""
+        self._ledgers.pop(caller, None)
         self._marks.pop(caller, None)
 
-    def _find(self, caller: CallerKey) -> Book | None:
-        book = self._books.get(caller)
-        if book is not None and book.touched_s + self._limits.ttl_s <= self._now():
-            del self._books[caller]
+    def _new(self, caller: CallerKey, epoch: str, baseline: Baseline) -> CallerLedger:
+        ledger = self._ledgers[caller] = CallerLedger(epoch, baseline)
+        ledger.touched_s = self._now()
+        marks = self._marks.get(caller, {})
+        for mark in [mark for mark in marks if mark[0] == "position"]:
+            del marks[mark]
+        return ledger
+
+    def _find(self, caller: CallerKey) -> CallerLedger | None:
+        ledger = self._ledgers.get(caller)
+        if ledger is not None and ledger.touched_s + self._limits.ttl_s <= self._now():
+            del self._ledgers[caller]
             return None
-        return book
+        return ledger
 
-    def _get(self, caller: CallerKey, since: LedgerState | None = None) -> Book:
-        book = self._find(caller)
-        if book is None:
+    def _get(self, caller: CallerKey, since: Head | None = None) -> CallerLedger:
+        ledger = self._find(caller)
+        if ledger is None:
             raise NoLedger(no_ledger_text(caller))
-        if since is not None and not book.continues(since):
+        if since is not None and not ledger.continues(since):
             raise StaleEpoch(stale_text(caller))
-        return book
+        return ledger
 
-    def _marked_s(self, caller: CallerKey, kind: str, message_id: int) -> float | None:
+    def _slice(self, caller: CallerKey, ledger: CallerLedger, start: int, stop: int) -> Slice:
+        entries = itertools.islice(ledger.entries, start, stop)
+        return Slice(entries=tuple(self._marked(caller, entry) for entry in entries), state=self._state(ledger))
+
+    def _marked(self, caller: CallerKey, entry: Arrival) -> Arrival:
+        if self._made_s(caller, "returned", entry.id) is None:
+            return entry
+        return msgspec.structs.replace(entry, returned=True)
+
+    def _made_s(self, caller: CallerKey, kind: str, message_id: int) -> float | None:
         """When the mark was made, if it was and still counts."""
         made_s = self._marks.get(caller, {}).get((kind, message_id))
         return made_s if made_s is not None and made_s + self._limits.returned_ttl_s > self._now() else None
 
-    def _marked(self, caller: CallerKey, kind: str, message_id: int) -> bool:
-        return self._marked_s(caller, kind, message_id) is not None
+    def _handed_out(self, caller: CallerKey, message_id: int, entry: Arrival | None) -> bool:
+        """Whether the entry itself was a position, not one that the ledger had in its place before it lost its end."""
+        made_s = self._made_s(caller, "position", message_id)
+        return made_s is not None and (entry is None or made_s >= entry.arrived_at_s)
 
-    def _handed_out(self, caller: CallerKey, book: Book, message_id: int) -> bool:
-        """Whether the entry itself was a position, not one that the ledger had in its place before."""
-        made_s = self._marked_s(caller, "position", message_id)
-        return made_s is not None and made_s >= book.entries[book.places[message_id] - book.first_n].arrived_at_s
+    def _state(self, ledger: CallerLedger) -> LedgerState:
+        return ledger.state(self._now_ms() / 1000.0)
 
-    def _state(self, book: Book) -> LedgerState:
-        return book.state(self._now())
+    def _now_ms(self) -> int:
+        return int(self._now() * 1000.0)
 
     def _now(self) -> float:
         """The ledger's clock: the process's, but it never goes back and goes on at the same pace when that one does."""
@@ -252,4 +520,332 @@ def no_ledger_text(caller: CallerKey) -> str:
 
 def stale_text(caller: CallerKey) -> str:
     """What a `StaleEpoch` says."""
-    return f"ledger of caller {caller[:8]}…: not the one looked at before (begun anew, or its tail lost). Look again."
+    return f"ledger of caller {caller[:8]}…: not the one looked at before (begun anew, or its end lost). Look again."
+
+
+class MemoryActivations:
+    """`ledger.port.Activations` of one process. Not asked for ``ttl_s``, a caller is not active any more."""
+
+    def __init__(self, *, ttl_s: float, clock: Callable[[], float]) -> None:
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._active: dict[CallerKey, Activation] = {}
+        self._reports: dict[CallerKey, FeedReport] = {}
+        self._listeners: dict[int, Callable[[CallerKey], None]] = {}
+        self._listener_ids = itertools.count()
+
+    async def activate(
+        self, caller: CallerKey, *, address: str, api_url: str, token: str | None, token_expires_at_s: float
+    ) -> None:
+        """See `ledger.port.Activations`."""
+        before = await self.get(caller)
+        if before is not None and (token is None or token_expires_at_s <= self._clock()):
+            token, token_expires_at_s = before.token, before.token_expires_at_s
+        self._active[caller] = Activation(
+            caller=caller,
+            address=address,
+            api_url=api_url,
+            asked_at_s=self._clock(),
+            token=token,
+            token_expires_at_s=token_expires_at_s if token is not None else 0.0,
+        )
+        feed = self._reports.get(caller)
+        if before is None or before.token != token or feed is None or not feed.live:
+            for wake in tuple(self._listeners.values()):
+                wake(caller)
+
+    async def get(self, caller: CallerKey) -> Activation | None:
+        """The activation, without its token once that has expired."""
+        found = self._active.get(caller)
+        now_s = self._clock()
+        if found is None or found.asked_at_s + self._ttl_s <= now_s:
+            self._drop(caller)
+            return None
+        if found.token is not None and found.token_expires_at_s <= now_s:
+            found = msgspec.structs.replace(found, token=None, token_expires_at_s=0.0)
+            self._active[caller] = found
+        return found
+
+    async def active(self) -> Sequence[CallerKey]:
+        """All active callers."""
+        oldest_s = self._clock() - self._ttl_s
+        for caller in [key for key, found in self._active.items() if found.asked_at_s <= oldest_s]:
+            self._drop(caller)
+        return tuple(self._active)
+
+    async def count(self) -> int:
+        """How many callers are active."""
+        return len(await self.active())
+
+    async def retire(self, caller: CallerKey, *, unless_asked_since_s: float | None = None) -> bool:
+        """See `ledger.port.Activations`."""
+        found = self._active.get(caller)
+        if found is not None and unless_asked_since_s is not None and found.asked_at_s > unless_asked_since_s:
+            return False
+        self._drop(caller)
+        return True
+
+    async def report(self, caller: CallerKey, report: FeedReport) -> None:
+        """Keep the report."""
+        self._reports[caller] = report
+
+    async def feed(self, caller: CallerKey) -> FeedReport | None:
+        """The last report."""
+        return self._reports.get(caller)
+
+    async def settled(self, callers: Sequence[CallerKey]) -> Sequence[bool]:
+        """See `ledger.port.Activations`."""
+        reports = map(self._reports.get, callers)
+        return tuple(report is not None and report.live and not report.needs_credential for report in reports)
+
+    async def feeds(self, *, limit: int) -> Sequence[ActiveFeed]:
+        """See `ledger.port.Activations`."""
+        found = [await self.get(caller) for caller in (await self.active())[:limit]]
+        return tuple(
+            ActiveFeed(
+                caller=one.caller,
+                asked_at_s=one.asked_at_s,
+                has_token=one.token is not None,
+                report=self._reports.get(one.caller),
+            )
+            for one in found
+            if one is not None
+        )
+
+    def listen(
+        self, wake: Callable[[CallerKey], None], *, again: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        """Call ``wake`` for each caller that is activated, until the returned function is called.
+
+        Nothing is ever lost here, so ``again`` is never called.
+        """
+        key = next(self._listener_ids)
+        self._listeners[key] = wake
+
+        def stop() -> None:
+            self._listeners.pop(key, None)
+
+        return stop
+
+    def _drop(self, caller: CallerKey) -> None:
+        self._active.pop(caller, None)
+        self._reports.pop(caller, None)
+
+
+class MemoryFleet:
+    """`ledger.port.Fleet` of one process."""
+
+    def __init__(self, *, heartbeat_ttl_s: float, clock: Callable[[], float]) -> None:
+        self._ttl_s = heartbeat_ttl_s
+        self._clock = clock
+        self._beats: dict[str, tuple[float, Member]] = {}
+        self._leases: dict[CallerKey, Lease] = {}
+        self._free_at_s = float("-inf")
+
+    async def beat(self, member: Member) -> None:
+        """Renew the heartbeat."""
+        self._beats[member.id] = (self._clock() + self._ttl_s, member)
+
+    async def leave(self, member_id: str) -> None:
+        """Drop the heartbeat at once."""
+        self._beats.pop(member_id, None)
+
+    async def members(self) -> Sequence[Member]:
+        """The live daemons, ordered by id."""
+        now_s = self._clock()
+        self._beats = {id_: beat for id_, beat in self._beats.items() if beat[0] > now_s}
+        return tuple(self._beats[id_][1] for id_ in sorted(self._beats))
+
+    async def take(
+        self, callers: Sequence[CallerKey], daemon: str, *, over: Mapping[CallerKey, str]
+    ) -> Mapping[CallerKey, Lease]:
+        """Take what is free, ours, of a dead daemon or of the one in ``over``; how each lease stands then."""
+        alive = {member.id for member in await self.members()}
+        for caller in callers:
+            held = self._leases.get(caller)
+            if held is None or (
+                held.daemon != daemon and (held.daemon not in alive or held.daemon == over.get(caller))
+            ):
+                self._leases[caller] = Lease(caller=caller, daemon=daemon, epoch=held.epoch + 1 if held else 1)
+        return {caller: self._leases[caller] for caller in callers}
+
+    async def holders(self, callers: Sequence[CallerKey]) -> Mapping[CallerKey, Lease]:
+        """See `ledger.port.Fleet`."""
+        found = {caller: self._leases[caller] for caller in callers if caller in self._leases}
+        return {caller: lease for caller, lease in found.items() if lease.daemon}
+
+    async def release(self, callers: Sequence[CallerKey], daemon: str) -> None:
+        """Give up leases of ours; the epochs go on."""
+        for caller in callers:
+            held = self._leases.get(caller)
+            if held is not None and held.daemon == daemon:
+                self._leases[caller] = msgspec.structs.replace(held, daemon="")
+
+    async def reserve_connects(self, count: int, *, per_s: float, within_s: float) -> ConnectSlots:
+        slots, self._free_at_s = reserve_slots(
+            self._free_at_s, self._clock(), count=count, every_s=1.0 / per_s, within_s=within_s
+        )
+        return slots
+
+    async def sweep(self) -> int:
+        """See `ledger.port.Fleet`."""
+        alive = {member.id for member in await self.members()}
+        dead = [lease for lease in self._leases.values() if lease.daemon and lease.daemon not in alive]
+        for lease in dead:
+            self._leases[lease.caller] = msgspec.structs.replace(lease, daemon="")
+        return len(dead)
+
+
+class MemoryDocuments:
+    """`ledger.port.Documents` of one process."""
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._kept: dict[tuple[CallerKey, str, str], tuple[float, Versioned]] = {}
+        self._versions = itertools.count(1)
+
+    async def load(self, caller: CallerKey, kind: str, name: str) -> Versioned:
+        """The value, or empty data with version 0."""
+        return self._at((caller, kind, name)) or Versioned(data=b"", version=0)
+
+    async def store(self, caller: CallerKey, kind: str, name: str, data: bytes, *, expected: int, ttl_s: float) -> int:
+        """Store if the version is still ``expected``. A version is never given twice, deleted or not."""
+        key = (caller, kind, name)
+        found = self._at(key)
+        if (found.version if found else 0) != expected:
+            return 0
+        version = next(self._versions)
+        self._kept[key] = (self._clock() + ttl_s, Versioned(data=data, version=version))
+        return version
+
+    async def delete(self, caller: CallerKey, kind: str, name: str) -> bool:
+        """Delete; whether there was one."""
+        key = (caller, kind, name)
+        return self._at(key) is not None and self._kept.pop(key, None) is not None
+
+    async def names(self, caller: CallerKey, kind: str) -> Sequence[str]:
+        """The names stored, sorted."""
+        held = [key for key in self._kept if key[:2] == (caller, kind)]
+        return tuple(sorted(name for *_, name in held if self._at((caller, kind, name)) is not None))
+
+    def _at(self, key: tuple[CallerKey, str, str]) -> Versioned | None:
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        if found[0] <= self._clock():
+            del self._kept[key]
+            return None
+        return found[1]
+
+
+class MemoryDeferredTasks:
+    """`ledger.port.DeferredTasks` of one process."""
+
+    def __init__(self, *, clock: Callable[[], float], ttl_s: float = LedgerLimits().deferred_ttl_s) -> None:
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._tasks: dict[tuple[str, CallerKey, int], tuple[float, DeferredTask]] = {}
+
+    async def add(self, task: DeferredTask) -> None:
+        """See `ledger.port.DeferredTasks`."""
+        key = (task.kind, task.caller, task.message_id)
+        since_s, _ = self._tasks.get(key, (self._clock(), task))
+        self._tasks[key] = (since_s, task)
+
+    async def due(self, limit: int) -> Sequence[DeferredTask]:
+        """See `ledger.port.DeferredTasks`. What nobody could do for too long is dropped."""
+        now_s = self._clock()
+        ready = sorted(
+            (item for item in self._tasks.values() if item[1].due_s <= now_s), key=lambda item: item[1].due_s
+        )[:limit]
+        for since_s, task in ready:
+            if since_s < now_s - self._ttl_s:
+                await self.done(task)
+        return tuple(task for since_s, task in ready if since_s >= now_s - self._ttl_s)
+
+    async def done(self, task: DeferredTask) -> None:
+        """See `ledger.port.DeferredTasks`."""
+        self._tasks.pop((task.kind, task.caller, task.message_id), None)
+
+    async def depth(self) -> int:
+        """How many tasks there are, due or not."""
+        return len(self._tasks)
+
+
+class MemoryProcesses:
+    """`ledger.operators.Processes` of one process."""
+
+    def __init__(self, *, ttl_s: float, clock: Callable[[], float]) -> None:
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._known: dict[str, Process] = {}
+
+    async def announce(self, process: Process) -> None:
+        """See `ledger.operators.Processes`."""
+        self._known[process.id] = msgspec.structs.replace(process, heard_at_s=self._clock())
+
+    async def withdraw(self, process_id: str) -> None:
+        """See `ledger.operators.Processes`."""
+        self._known.pop(process_id, None)
+
+    async def present(self) -> Sequence[Process]:
+        """See `ledger.operators.Processes`."""
+        since_s = self._clock() - self._ttl_s
+        self._known = {id_: process for id_, process in self._known.items() if process.heard_at_s > since_s}
+        return in_order(self._known.values())
+
+
+class MemoryOrders:
+    """`ledger.operators.Orders` of one process."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[int, Callable[[Order], None]] = {}
+        self._listener_ids = itertools.count()
+
+    async def give(self, order: Order) -> None:
+        """See `ledger.operators.Orders`."""
+        self.heard(order)
+
+    def heard(self, order: Order) -> None:
+        """Tell whoever listens."""
+        for obey in tuple(self._listeners.values()):
+            obey(order)
+
+    def listen(self, obey: Callable[[Order], None]) -> Callable[[], None]:
+        """See `ledger.operators.Orders`."""
+        key = next(self._listener_ids)
+        self._listeners[key] = obey
+
+        def stop() -> None:
+            self._listeners.pop(key, None)
+
+        return stop
+
+
+class MemoryStore:
+    """`ledger.port.Store` that lives and dies with the process."""
+
+    def __init__(self, *, limits: LedgerLimits | None = None, clock: Callable[[], float] = time.time) -> None:
+        limits = limits or LedgerLimits()
+        self.limits = limits
+        """What is kept for how long."""
+        self.notifications = MemoryNotifications()
+        self.ledger = MemoryLedger(limits=limits, clock=clock, notifications=self.notifications)
+        self.activations = MemoryActivations(ttl_s=limits.activation_ttl_s, clock=clock)
+        self.fleet = MemoryFleet(heartbeat_ttl_s=limits.heartbeat_ttl_s, clock=clock)
+        self.documents = MemoryDocuments(clock=clock)
+        self.deferred = MemoryDeferredTasks(clock=clock)
+        self.processes = MemoryProcesses(ttl_s=limits.presence_ttl_s, clock=clock)
+        self.orders = MemoryOrders()
+        self.availability = AlwaysAvailable()
+
+    async def ping(self) -> None:
+        """Memory is always there."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None

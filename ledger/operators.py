@@ -1,11 +1,11 @@
 """What operators see of the processes of a deployment, and what they may ask of its daemons.
 
-Both are for people: nothing waits for them, and a message is neither lost nor late because of them.
+Both are for people. No wait needs them, and no message is lost or late because of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -47,6 +47,11 @@ class Processes(Protocol):
         ...
 
 
+def in_order(processes: Iterable[Process]) -> Sequence[Process]:
+    """Processes by role, name and id."""
+    return tuple(sorted(processes, key=lambda process: (process.role, process.name, process.id)))
+
+
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """Something an operator wants done to a caller's feed, by the daemon that runs it.
 
@@ -58,7 +63,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Orders(Protocol):
-    """From operators to daemons. May be lost, so whoever gives one looks whether it was carried out."""
+    """From operators to daemons. An order may be lost: look whether it was carried out."""
 
     async def give(self, order: Order) -> None:
         """Tell all daemons; the one that runs the feed acts. Raises `LedgerUnavailable`."""

@@ -1,4 +1,4 @@
-"""What the rest of the house needs of a ledger. `ledger.memory` and `ledger.redis.ledger` keep the same contract.
+"""What the other packages need of a ledger. `ledger.memory` and `ledger.redis.ledger` keep the same contract.
 
 Every method may raise `LedgerUnavailable`; those that need a begun ledger raise `NoLedger`.
 """
@@ -14,17 +14,20 @@ import msgspec
 
 from ledger.connect_slots import ConnectSlots
 from ledger.values import (
+    END,
     Appended,
     Baseline,
     CallerKey,
     Compared,
+    Found,
     Head,
+    Image,
+    Late,
     LedgerState,
-    OutOfOrder,
-    Place,
     Seen,
     Slice,
     Source,
+    StreamId,
 )
 
 
@@ -33,11 +36,11 @@ class LedgerError(Exception):
 
 
 class LedgerUnavailable(LedgerError):
-    """The store behind the ledger cannot be reached now. Nothing is lost: readers go to the host meanwhile."""
+    """The store does not answer, or refuses what is asked of it. Nothing is lost: work goes on when it is back."""
 
 
 class NoLedger(LedgerError):
-    """This caller has no ledger: never begun, expired or flushed. Begin one, then go on."""
+    """This caller has no ledger: never begun, expired, flushed or unreadable. Begin one, then go on."""
 
 
 class StaleEpoch(LedgerError):
@@ -45,7 +48,7 @@ class StaleEpoch(LedgerError):
 
 
 class Ledger(Protocol):
-    """Arrivals of every caller."""
+    """Arrivals of every caller, in the order of their stream ids."""
 
     async def state(self, caller: CallerKey) -> LedgerState | None:
         """The ledger now, or None where there is none."""
@@ -55,18 +58,27 @@ class Ledger(Protocol):
         """Where each caller's ledger ends now, None where there is none; cheap for many callers at once."""
         ...
 
-    async def begin(self, caller: CallerKey, seeds: Sequence[Seen], baseline: Baseline) -> LedgerState:
+    async def begin(self, caller: CallerKey, snapshot: Sequence[Seen], baseline: Baseline) -> LedgerState:
         """Begin a ledger with the messages that are there already, oldest first; does nothing where one exists.
 
-        A seed's ``arrived_at_s`` is its ``sent_at_s``, never later than now. The baseline and the seeds are stored
-        together or not at all.
+        A snapshot entry's stream id is made of its ``sent_at_s``, never later than now. The baseline and the snapshot
+        are stored together or not at all.
         """
         ...
 
-    async def compare(self, caller: CallerKey, listed: Sequence[Seen], *, since: LedgerState | None = None) -> Compared:
-        """Which of the listed messages have arrived and are not recorded.
+    async def restore(self, caller: CallerKey, image: Image) -> LedgerState:
+        """Write back what the store lost since an image was taken, in one atomic step; returns the state afterwards.
 
-        What was trimmed or there before the ledger is not. ``since``: see `append`.
+        Where there is no ledger, it goes on under the image's epoch with the same entries under the same ids. Where its
+        end is missing, those entries are added under their ids; where something else was appended meanwhile, they are
+        appended as new. A ledger in another life, or one that lacks nothing, stays as it is.
+        """
+        ...
+
+    async def compare(self, caller: CallerKey, listed: Sequence[Seen], *, since: Head | None = None) -> Compared:
+        """Which of the listed messages have arrived and are not recorded. ``since``: see `append`.
+
+        What was trimmed or there before the ledger is not.
         """
         ...
 
@@ -76,56 +88,61 @@ class Ledger(Protocol):
         seen: Sequence[Seen],
         source: Source,
         *,
-        since: LedgerState | None = None,
-        complete_id: int = 0,
+        since: Head | None = None,
+        verified_id: int = 0,
     ) -> Appended:
-        """Append what is not there yet, in the given order, in one atomic step; ring the doorbell if anything was new.
+        """Append what is not there yet, in the given order, in one atomic step; notify if anything was new.
 
         Appending twice is harmless. Trims to the configured length exactly and moves the baseline past what it trims.
 
-        ``since`` is for what was found by comparing: append only what is still news, and only to the ledger whose state
-        it was, however much that has grown; raises `StaleEpoch` where it began anew or lost entries. ``complete_id``:
-        with this everything up to the id is recorded, which was compared with the list; moves the mark, never back.
+        ``since``: append only to the ledger that ended there, however much it has grown, and of what was found by
+        comparing (not pushed) only what is still news. Raises `StaleEpoch` where it began anew or lost that end.
+        ``verified_id``:
+        with this everything up to the message id is recorded, as a comparison with the list found; moves the verified
+        watermark, never back.
         """
         ...
 
-    async def read(self, caller: CallerKey, after_n: int, limit: int, *, since: LedgerState | None = None) -> Slice:
-        """At most ``limit`` entries with ``n > after_n``. A first entry beyond ``after_n + 1`` is a trim gap.
+    async def read(self, caller: CallerKey, after: StreamId, limit: int, *, since: Head | None = None) -> Slice:
+        """At most ``limit`` entries with ids above ``after``, with their marks (`Arrival.returned`).
 
-        Whoever reads on passes the state it last read as ``since``: raises `StaleEpoch` where the offsets up to there
-        mean other entries by now, see `append`.
+        Where ``after`` lies below the state's low watermark, what was trimmed in between is missing: a trim gap.
+        ``since``: up to there the reader has read. Raises `StaleEpoch` where the ledger does not go on from there,
+        because it began anew or lost that entry. What was trimmed counts as still there.
         """
         ...
 
-    async def read_back(self, caller: CallerKey, before_n: int, limit: int) -> Slice:
-        """At most ``limit`` entries with ``n < before_n``: those nearest to it, in ascending order."""
+    async def read_back(self, caller: CallerKey, limit: int, *, before: StreamId = END) -> Slice:
+        """At most ``limit`` entries with ids below ``before``: those nearest to it, in ascending order, with marks."""
         ...
 
-    async def locate(self, caller: CallerKey, message_ids: Sequence[int]) -> Mapping[int, Place]:
-        """The places of those of the ids that the ledger holds."""
+    async def find(self, caller: CallerKey, message_ids: Sequence[int]) -> Found:
+        """Those of the messages that the ledger holds, with marks; and which of the ids it handed out as positions."""
+        ...
+
+    async def late(self, caller: CallerKey) -> Sequence[Late]:
+        """The trimmed entries that were recorded after one with a higher id, in their order; at most `MAX_LATE`.
+
+        All other trimmed entries were recorded in the order of their ids. Empty where there is no ledger.
+        """
         ...
 
     async def set_roots(self, caller: CallerKey, roots: Mapping[int, int]) -> None:
-        """Late roots: message id → thread root. Rings the doorbell, since a held-back entry may qualify now."""
-        ...
+        """Late roots: message id → thread root. Fills in what was unknown, and changes nothing that was known.
 
-    async def note_returned(
-        self, caller: CallerKey, *, above: Iterable[int], position: int, epoch: str = "", n: int = 0
-    ) -> None:
-        """Remember for a day the ids returned above a position, and that the position (an id) was handed out.
-
-        With ``n``, its offset in the life ``epoch`` (empty: in whichever there is), the position is remembered only
-        where that is still true (or was until it was trimmed): after a flush or a failover the order may be another.
+        Notifies where anything changed, since a held-back entry may qualify now.
         """
         ...
 
-    async def returned(self, caller: CallerKey, message_ids: Sequence[int]) -> frozenset[int]:
-        """Those of the ids that `note_returned` remembers as returned above a position."""
-        ...
+    async def note_returned(
+        self, caller: CallerKey, *, above: Iterable[int] = (), position: int = 0, head: Head | None = None
+    ) -> bool:
+        """Remember for a day the ids returned above a position, and that the position (an id) was handed out.
 
-    async def out_of_order(self, caller: CallerKey, positions: Sequence[int] = ()) -> OutOfOrder:
-        """What was recorded out of the order of ids since the ledger began, trimmed or not; and of the ids in
-        ``positions`` which were handed out as such."""
+        ``head`` is where the position stood when it was read. The position is remembered only where it still stands
+        there (or was trimmed): after a flush or a failover the order may be another. Returns whether it is remembered.
+        Without a ledger only ``above`` is.
+        """
         ...
 
     async def forget(self, caller: CallerKey) -> None:
@@ -133,15 +150,35 @@ class Ledger(Protocol):
         ...
 
 
-class Doorbell(Protocol):
-    """Hints that a caller's ledger grew. May be lost: whoever listens re-reads now and then all the same."""
+class Notifications(Protocol):
+    """Hints that a caller's ledger grew. They may be lost, so readers re-read now and then all the same."""
 
     def listen(self, caller: CallerKey, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` (must not block) at each ring and after each reconnect; returns the function that ends it."""
+        """Call ``wake`` (must not block) at each hint and after each reconnect; returns the function that ends it."""
         ...
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Run the one reader of this process while the context is open."""
+        ...
+
+
+class Availability(Protocol):
+    """Whether the store takes writes, as this process last saw it.
+
+    Each `LedgerUnavailable` makes it away, also where a write was refused and reads still work. It is back when a probe
+    was written; until then the probe is tried about every second.
+    """
+
+    @property
+    def away_since_s(self) -> float | None:
+        """When it was found away, in the event loop's time; None while it takes writes."""
+        ...
+
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` (must not block) each time the store is back; returns the function that ends it.
+
+        The calls are spread over a second and a half, so that thousands of waits do not go on at once.
+        """
         ...
 
 
@@ -189,9 +226,9 @@ class Activations(Protocol):
     async def activate(
         self, caller: CallerKey, *, address: str, api_url: str, token: str | None, token_expires_at_s: float
     ) -> None:
-        """Mark the caller active now, leave the token for its feed (sealed at rest), ring the daemons.
+        """Mark the caller active now, leave the token for its feed (sealed at rest), wake the daemons.
 
-        Without a token the one left before stays. Rings only where there is something to do: the caller was not active,
+        Without a token the one left before stays. Wakes only where there is something to do: the caller was not active,
         the token is another one, or no feed reported itself live.
         """
         ...
@@ -202,6 +239,10 @@ class Activations(Protocol):
 
     async def active(self) -> Sequence[CallerKey]:
         """All active callers."""
+        ...
+
+    async def count(self) -> int:
+        """How many callers are active."""
         ...
 
     async def retire(self, caller: CallerKey, *, unless_asked_since_s: float | None = None) -> bool:
@@ -224,13 +265,13 @@ class Activations(Protocol):
         ...
 
     async def feeds(self, *, limit: int) -> Sequence[ActiveFeed]:
-        """At most ``limit`` active callers, about whom operators want to know; a picture, not a transaction."""
+        """At most ``limit`` active callers, for operators; a picture, not a transaction."""
         ...
 
     def listen(
         self, wake: Callable[[CallerKey], None], *, again: Callable[[], None] | None = None
     ) -> Callable[[], None]:
-        """Call ``wake`` for each caller that is activated; a hint, like the doorbell.
+        """Call ``wake`` for each caller that is activated; a hint that may be lost.
 
         ``again`` is called when the connection to the store came back: hints were lost meanwhile, and a store that
         failed over may have lost the last word on a feed, or hold an old one.
@@ -316,8 +357,8 @@ class Documents(Protocol):
         """The value, or empty data with version 0."""
         ...
 
-    async def store(self, caller: CallerKey, kind: str, name: str, data: bytes, *, expected: int, ttl_s: float) -> bool:
-        """Store if the version is still ``expected``; False where somebody was faster."""
+    async def store(self, caller: CallerKey, kind: str, name: str, data: bytes, *, expected: int, ttl_s: float) -> int:
+        """Store if the version is still ``expected``. The version it has then; 0 where somebody was faster."""
         ...
 
     async def delete(self, caller: CallerKey, kind: str, name: str) -> bool:
@@ -329,7 +370,7 @@ class Documents(Protocol):
         ...
 
 
-class Chore(msgspec.Struct, frozen=True, kw_only=True):
+class DeferredTask(msgspec.Struct, frozen=True, kw_only=True):
     """Work left for a worker: ``kind`` (``delete_draft``, ``settle_send``), the message it is about, when it is due."""
 
     kind: str
@@ -339,30 +380,30 @@ class Chore(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
 
 
-class Chores(Protocol):
+class DeferredTasks(Protocol):
     """Work that outlives a request, done by the workers (on stdio by the process itself)."""
 
-    async def add(self, chore: Chore) -> None:
-        """Leave a chore; adding it again changes nothing but its due time and attempts."""
+    async def add(self, task: DeferredTask) -> None:
+        """Leave a task; adding it again changes nothing but its due time and attempts."""
         ...
 
-    async def due(self, limit: int) -> Sequence[Chore]:
-        """Chores whose time has come, the oldest first."""
+    async def due(self, limit: int) -> Sequence[DeferredTask]:
+        """Tasks whose time has come, the oldest first."""
         ...
 
-    async def done(self, chore: Chore) -> None:
-        """Forget a chore."""
+    async def done(self, task: DeferredTask) -> None:
+        """Forget a task."""
         ...
 
     async def depth(self) -> int:
-        """How many chores there are, due or not."""
+        """How many tasks there are, due or not."""
         ...
 
 
 class Store(Protocol):
-    """Everything that outlives a request, from one place: `ledger.store.MemoryStore` or `ledger.store.RedisStore`.
+    """Everything that outlives a request, from one place: `ledger.memory.MemoryStore` or `ledger.store.RedisStore`.
 
-    An async context manager; while it is open, the doorbell runs.
+    An async context manager; while it is open, notifications are read.
     """
 
     @property
@@ -371,7 +412,7 @@ class Store(Protocol):
         ...
 
     @property
-    def doorbell(self) -> Doorbell:
+    def notifications(self) -> Notifications:
         """Hints that a ledger grew."""
         ...
 
@@ -391,12 +432,17 @@ class Store(Protocol):
         ...
 
     @property
-    def chores(self) -> Chores:
+    def deferred(self) -> DeferredTasks:
         """Work left for workers."""
         ...
 
+    @property
+    def availability(self) -> Availability:
+        """Whether the store takes writes."""
+        ...
+
     async def ping(self) -> None:
-        """Make sure that the store can be written and read now. Raises `LedgerUnavailable`."""
+        """Write and read something. Raises `LedgerUnavailable`; then it is away, and back when this succeeds."""
         ...
 
     async def __aenter__(self) -> Self:

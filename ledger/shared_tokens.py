@@ -1,4 +1,4 @@
-"""Access tokens parked for the other fronts, so that a caller who meets another replica costs no exchange.
+"""Access tokens shared with the other fronts, so that a caller who meets another replica costs no exchange.
 
 Sealed under a key that is derived from the API key itself (HKDF, RFC 5869), and named by another one: only a request
 that carries the API key can find and open its token, and nothing in Redis tells whose it is. API keys are long random
@@ -26,59 +26,59 @@ from ledger.unreadable import tell_unreadable
 log = logging.getLogger(__name__)
 
 NAME_BYTES = 16
-"""Of the name of a parked token: no two keys meet by chance."""
+"""Of the name of a shared token: no two keys meet by chance."""
 
 NOT_WORTH_S = 30.0
-"""A token with less life left is not parked: whoever found it would have to exchange at once."""
+"""A token with less life left is not shared: a front that found it would have to exchange at once."""
 
 
-class _Parked(msgspec.Struct, frozen=True, array_like=True):
+class _Shared(msgspec.Struct, frozen=True, array_like=True):
     value: str
     address: str
     expires_at_s: float
 
 
-class ParkedTokens:
-    """Tokens in Redis for who has the API key. Never a reason to fail: without Redis each front exchanges itself."""
+class SharedTokens:
+    """Tokens in Redis for who has the API key. Never a reason to fail: without Redis each front exchanges by itself."""
 
     def __init__(self, scripts: Scripts, topology: Topology, *, clock: Callable[[], float] = time.time) -> None:
         self._scripts = scripts
         self._topology = topology
         self._clock = clock
 
-    async def park(self, api_key: str, api_url: str, token: AccessToken) -> None:
+    async def share(self, api_key: str, api_url: str, token: AccessToken) -> None:
         """Leave a token until it expires."""
         life_ms = int((token.expires_at_s - self._clock()) * 1000)
         if life_ms < NOT_WORTH_S * 1000:
             return
         name, keys = _derive(api_key, api_url)
-        plain = msgspec.msgpack.encode(_Parked(token.value, token.address, token.expires_at_s))
+        plain = msgspec.msgpack.encode(_Shared(token.value, token.address, token.expires_at_s))
         sealed = keys.seal(plain, bound_to=name.encode())
         try:
             with patient_for(BEST_EFFORT_S):
                 await self._scripts.command("SET", self._key(name), sealed, "PX", life_ms, idempotent=True)
         except LedgerError as error:
-            log.info("a token could not be parked", extra={"action": "park_failed", "error": str(error)})
+            log.info("a token could not be shared", extra={"action": "share_failed", "error": str(error)})
 
     async def find(self, api_key: str, api_url: str) -> AccessToken | None:
-        """The token that was left by whoever had the same key for the same host."""
+        """The token that another front left for the same key and host."""
         name, keys = _derive(api_key, api_url)
         try:
             with patient_for(BEST_EFFORT_S):
-                sealed = await self._scripts.command("GET", self._key(name), idempotent=True)
+                sealed = await self._scripts.command("GET", self._key(name), idempotent=True, holds="string")
         except LedgerError as error:
-            log.info("a parked token could not be read", extra={"action": "unpark_failed", "error": str(error)})
+            log.info("a shared token could not be read", extra={"action": "shared_token_failed", "error": str(error)})
             return None
         if sealed is None:
             return None
         try:
-            parked = msgspec.msgpack.decode(keys.open(sealed, bound_to=name.encode()), type=_Parked)
+            shared = msgspec.msgpack.decode(keys.open(sealed, bound_to=name.encode()), type=_Shared)
         except (SealBroken, msgspec.DecodeError):
-            tell_unreadable("parked_token")
+            tell_unreadable("shared_token")
             return None
-        if parked.expires_at_s - NOT_WORTH_S < self._clock():
+        if shared.expires_at_s - NOT_WORTH_S < self._clock():
             return None
-        return AccessToken(value=parked.value, address=parked.address, expires_at_s=parked.expires_at_s)
+        return AccessToken(value=shared.value, address=shared.address, expires_at_s=shared.expires_at_s)
 
     async def drop(self, api_key: str, api_url: str) -> None:
         """Take a token away, for instance when the host refused it."""
@@ -87,10 +87,12 @@ class ParkedTokens:
             with patient_for(BEST_EFFORT_S):
                 await self._scripts.command("DEL", self._key(name), idempotent=True)
         except LedgerError as error:
-            log.info("a parked token could not be dropped", extra={"action": "unpark_failed", "error": str(error)})
+            log.info(
+                "a shared token could not be dropped", extra={"action": "shared_token_failed", "error": str(error)}
+            )
 
     def _key(self, name: str) -> Key:
-        return self._topology.shared_key(f"parked-{name}", "token")
+        return self._topology.shared_key(f"shared-{name}", "token")
 
 
 def _derive(api_key: str, api_url: str) -> tuple[str, SealKeys]:
@@ -99,6 +101,6 @@ def _derive(api_key: str, api_url: str) -> tuple[str, SealKeys]:
         algorithm=SHA256(),
         length=NAME_BYTES + KEY_BYTES,
         salt=api_url.rstrip("/").encode(),
-        info=b"fmsg-mcpd parked token",
+        info=b"fmsg-mcpd shared token",
     ).derive(api_key.encode())
     return derived[:NAME_BYTES].hex(), SealKeys([derived[NAME_BYTES:]])

@@ -27,7 +27,7 @@ from fmsg.errors import (
 )
 from fmsg.message import Message, Page, Thread
 from ledger.port import Ledger
-from ledger.values import Arrival, CallerKey, Place, Seen
+from ledger.values import Arrival, CallerKey, Seen
 
 CONCURRENCY = 4
 """Requests to the host at the same time for one caller: enough to hide the latency of a burst, too few to be one."""
@@ -40,8 +40,6 @@ MAX_STEPS = 1000
 """Where a walk along ``pid`` ends at the latest. A longer line is cut: the message reached stands for the root."""
 LOOK_UP = 200
 """Ids looked up in the ledger at once: one script blocks every other caller of that Redis node."""
-READ_SPAN = 64
-"""Ledger entries this close to each other are read at once: two round trips cost more than 64 entries."""
 
 
 class ThreadApi(Protocol):
@@ -255,24 +253,10 @@ async def _ask_ledger(ledger: Ledger, caller: CallerKey, lineage: Lineage, pendi
 
 async def _look_up(ledger: Ledger, caller: CallerKey, lineage: Lineage, message_ids: Sequence[int]) -> bool:
     """Learn what the ledger holds of these messages; whether it held any."""
-    places: dict[int, Place] = {}
+    known = False
     for start in range(0, len(message_ids), LOOK_UP):
-        places |= await ledger.locate(caller, message_ids[start : start + LOOK_UP])
-    wanted = set(places)
-    for first_n, last_n in _spans(sorted(place.n for place in places.values())):
-        found = await ledger.read(caller, first_n - 1, last_n - first_n + 1)
-        for entry in found.entries:
-            if entry.id in wanted:
-                lineage.learn(entry.id, pid=entry.pid, root=entry.root)
-    return bool(places)
-
-
-def _spans(offsets: Sequence[int]) -> list[tuple[int, int]]:
-    """Ascending offsets grouped into stretches worth one read each."""
-    spans: list[tuple[int, int]] = []
-    for n in offsets:
-        if spans and n - spans[-1][0] < READ_SPAN:
-            spans[-1] = (spans[-1][0], n)
-        else:
-            spans.append((n, n))
-    return spans
+        found = await ledger.find(caller, message_ids[start : start + LOOK_UP])
+        for entry in found.entries.values():
+            lineage.learn(entry.id, pid=entry.pid, root=entry.root)
+        known = known or bool(found.entries)
+    return known

@@ -45,9 +45,9 @@ KeyDigest = bytes
 
 
 class Parking(Protocol):
-    """Tokens left for the other fronts; see `ledger.shared_tokens.ParkedTokens`."""
+    """Tokens left for the other fronts; see `ledger.shared_tokens.SharedTokens`."""
 
-    async def park(self, api_key: str, api_url: str, token: AccessToken) -> None:
+    async def share(self, api_key: str, api_url: str, token: AccessToken) -> None:
         """Leave a token."""
         ...
 
@@ -149,7 +149,7 @@ class Callers:
         digest = self._digest(api_key)
         known = self._known.get(digest)
         try:
-            token = await self._exchanged(api_key, digest, may_be_parked=known is None, patient=known is None)
+            token = await self._exchanged(api_key, digest, may_be_shared=known is None, patient=known is None)
         except FmsgError as error:
             if known is None or (isinstance(error, HostRefused) and _about_the_key(error)):
                 raise
@@ -210,20 +210,20 @@ class Callers:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _exchanged(
-        self, api_key: str, digest: KeyDigest, *, may_be_parked: bool = False, patient: bool = True
+        self, api_key: str, digest: KeyDigest, *, may_be_shared: bool = False, patient: bool = True
     ) -> AccessToken:
         """A token from the one exchange there is for a key. It goes on when whoever began it is cancelled.
 
         ``patient``: there is nothing to fall back on, so the host in trouble is asked again for a moment.
         """
-        return await asyncio.shield(self._exchange_task(api_key, digest, may_be_parked=may_be_parked, patient=patient))
+        return await asyncio.shield(self._exchange_task(api_key, digest, may_be_shared=may_be_shared, patient=patient))
 
     def _exchange_task(
-        self, api_key: str, digest: KeyDigest, *, may_be_parked: bool = False, patient: bool = True
+        self, api_key: str, digest: KeyDigest, *, may_be_shared: bool = False, patient: bool = True
     ) -> asyncio.Task[AccessToken]:
         task = self._exchanges.get(digest)
         if task is None:
-            work = self._exchange(api_key, digest, may_be_parked=may_be_parked, patient=patient)
+            work = self._exchange(api_key, digest, may_be_shared=may_be_shared, patient=patient)
             # Ends by itself within the client's deadlines, or with `aclose`.
             task = self._exchanges[digest] = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda done: self._finished(digest, done))
@@ -234,13 +234,13 @@ class Callers:
         if not task.cancelled():
             task.exception()  # Those who waited have it. Where nobody waits, it is nobody's.
 
-    async def _exchange(self, api_key: str, digest: KeyDigest, *, may_be_parked: bool, patient: bool) -> AccessToken:
-        if may_be_parked and self._parking is not None:
+    async def _exchange(self, api_key: str, digest: KeyDigest, *, may_be_shared: bool, patient: bool) -> AccessToken:
+        if may_be_shared and self._parking is not None:
             parked = await self._parking.find(api_key, self.http.api_url)
             if parked is not None:
                 # Accepted by the host at some time before: `confirm` asks again where that matters.
                 self._remember(api_key, digest, parked, accepted_at_s=0.0)
-                metrics.EXCHANGES.labels("parked").inc()
+                metrics.EXCHANGES.labels("shared").inc()
                 return parked
         retry_for_s = RETRY_FOR_S if patient else 0.0
         try:
@@ -256,7 +256,7 @@ class Callers:
         metrics.EXCHANGES.labels("granted").inc()
         self._remember(api_key, digest, token, accepted_at_s=self.clock())
         if self._parking is not None:
-            await self._parking.park(api_key, self.http.api_url, token)
+            await self._parking.share(api_key, self.http.api_url, token)
         return token
 
     def _remember(self, api_key: str, digest: KeyDigest, token: AccessToken, *, accepted_at_s: float) -> None:

@@ -27,7 +27,7 @@ from fmsg.redact import scrub
 from ledger.port import LedgerError
 from mcp_front.framing import STATEMENT, Report, visible
 from mcp_front.limits import OverBudget
-from mcp_front.waiting.errors import SubscriptionAway
+from mcp_front.waiting.request import SubscriptionAway
 
 Kind = Literal[
     "bad_argument",

@@ -17,6 +17,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY, ResourceUpdated, 
 from fmsg.errors import Transient
 from ledger.catch_up import catch_up
 from ledger.port import LedgerError
+from ledger.values import Head
 from mcp_front.drain import Drain
 from mcp_front.limits import HeldCalls
 from mcp_front.server import Ctx, Requests
@@ -79,7 +80,7 @@ class _Stream:
         self._store = context.store
         self._honoured = honoured
         self._wake = asyncio.Event()
-        self._seen: tuple[str, int, int] | None = None
+        self._seen: Head | None = None
 
     async def acknowledge(self) -> None:
         """The first frame of the stream says what it will carry."""
@@ -88,7 +89,7 @@ class _Stream:
 
     async def run(self, drain: Drain) -> None:
         """Tell of changes until the process is about to end."""
-        end_bell = self._store.doorbell.listen(self._caller.key, self._wake.set)
+        end_notifications = self._store.notifications.listen(self._caller.key, self._wake.set)
         end_drain = drain.listen(self._wake.set)
         try:
             while not drain.is_set():
@@ -103,7 +104,7 @@ class _Stream:
                     await asyncio.sleep(GAP_S)
         finally:
             end_drain()
-            end_bell()
+            end_notifications()
 
     async def _confirm(self) -> float:
         """Make sure of the key of a stream that tells of nothing of the host's; returns when to do it again."""
@@ -126,8 +127,7 @@ class _Stream:
                     self._caller.api, self._store.ledger, self._caller.key, self._caller.address, source="poll"
                 )
                 state = caught_up.state
-            # The tip tells a ledger restored from an old copy that has grown again from the one that was seen.
-            now = (state.epoch, state.last_n, state.tip)
+            now = state.head
             if self._seen is not None and now != self._seen:
                 await self._send(event_to_notification(ResourceUpdated(INBOX_URI), self.meta))
             self._seen = now

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 from ledger.port import LedgerUnavailable, Store
-from ledger.redis.facts import server_facts
+from ledger.redis.operators import server_facts
 from ledger.store import RedisStore
 from ops import health
 from ops.presence import presence

@@ -11,8 +11,8 @@ from daemon.settings import DaemonSettings
 from fmsg.errors import BadInput
 from fmsg.http import HostHttp
 from fmsg.urls import base_url
-from ledger.limits import LedgerLimits
 from ledger.seal import SealKeys
+from ledger.values import LedgerLimits
 from mcp_front.http.admission import is_loopback
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings, OAuthSettings
 from ops.settings import SettingError, Settings

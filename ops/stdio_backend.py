@@ -56,7 +56,7 @@ def _on_signal(stop: asyncio.Event, signum: int) -> None:
 @contextlib.asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[tuple[Store, HostHttp]]:
     """The host and the store. A setting that cannot be used is a failure that the agent can tell its user about."""
-    from ledger.memory_store import MemoryStore
+    from ledger.memory import MemoryStore
     from ledger.seal import SealKeyInvalid
     from mcp_front.failures import CORRECT_IT, ToolFailure
     from ops import parts

@@ -64,8 +64,9 @@ for _kind in ("BusyLoadingError", "ConnectionError", "OutOfMemoryError", "ReadOn
     # There from the start: to Prometheus, a counter that appears with the first error has not risen.
     REDIS_ERRORS.labels(_kind)
 UNREADABLE = Counter("fmsg_mcpd_unreadable", "Values in Redis that could not be read, by kind.", ["kind"])
-REDIS_RECONNECTS = Counter("fmsg_mcpd_redis_reconnects", "Times the doorbell reader lost its connection.")
+REDIS_RECONNECTS = Counter("fmsg_mcpd_redis_reconnects", "Times the reader of notifications lost its connection.")
 
+LEDGERS_RESTORED = Counter("fmsg_mcpd_ledgers_restored", "Ledgers that a daemon wrote back after the store lost them.")
 HOST_UP = Gauge("fmsg_mcpd_host_up", "Whether the fmsg host answers a daemon: 1 or 0.", multiprocess_mode="livemin")
 STORE_UP = Gauge("fmsg_mcpd_store_up", "Whether the store answers a daemon: 1 or 0.", multiprocess_mode="livemin")
 HOST_UP.set(1)
@@ -73,7 +74,7 @@ STORE_UP.set(1)
 
 JOBS = Counter("fmsg_mcpd_jobs", "Jobs by kind and outcome.", ["kind", "outcome"])
 JOB_DURATION = Histogram("fmsg_mcpd_job_duration_seconds", "Duration of jobs.", ["kind"], buckets=_SLOW)
-CHORES = Gauge("fmsg_mcpd_chores", "Chores left for workers.", multiprocess_mode="mostrecent")
+DEFERRED_TASKS = Gauge("fmsg_mcpd_deferred_tasks", "Deferred tasks left for workers.", multiprocess_mode="mostrecent")
 
 LOOP_LAG = Histogram("fmsg_mcpd_event_loop_lag_seconds", "How late the event loop runs a timer.", buckets=_FAST)
 BUILD_INFO = Gauge(

@@ -7,18 +7,17 @@ list: somebody may be added to a message from long ago, and be told of it by an 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 
-from fmsg.errors import CredentialMissing, FmsgError, Forbidden, HostMisbehaved, Transient, Unauthorized
+from fmsg.errors import CredentialMissing, FmsgError, Forbidden, Transient, Unauthorized
 from ledger.catch_up import FULL_PAGE, OVERLAP, CaughtUp, ListApi, catch_up, look_deeper
-from ledger.port import Activations, Documents, Fleet, Ledger, LedgerError, NoLedger, StaleEpoch
+from ledger.port import Activations, Documents, Fleet, Ledger, NoLedger, StaleEpoch
 from ledger.thread_roots import ThreadApi, resolve_roots
 from ledger.values import Arrival, CallerKey, LedgerState
 from telemetry.metrics import JOBS, LOST_EVENT_DELAY, LOST_EVENTS, RECONCILES
 from workers.callers import Callers
-from workers.queue import TryLater
+from workers.queue import do_each
 from workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -61,25 +60,15 @@ class Reconciler:
 
     async def run(self, callers: Sequence[str]) -> str:
         """Compare a batch. Raises `TryLater` where the host or the store is in trouble: then it is done again whole."""
-        turns = asyncio.Semaphore(self._settings.concurrency)
-        trouble: list[Exception] = []
 
-        async def one(caller: CallerKey) -> None:
-            async with turns:
-                if trouble:
-                    return
-                try:
-                    outcome = await self._caller(caller)
-                except (Transient, LedgerError) as error:
-                    trouble.append(error)
-                    outcome = "failed"
+        async def one(caller: str) -> None:
+            outcome = "failed"
+            try:
+                outcome = await self._caller(CallerKey(caller))
+            finally:
                 RECONCILES.labels(outcome).inc()
 
-        async with asyncio.TaskGroup() as group:
-            for caller in callers:
-                group.create_task(one(CallerKey(caller)))
-        if trouble:
-            raise TryLater(str(trouble[0]), after_s=getattr(trouble[0], "retry_after_s", None))
+        await do_each(callers, one, at_once=self._settings.concurrency)
         return "done"
 
     async def _caller(self, caller: CallerKey) -> str:
@@ -95,7 +84,7 @@ class Reconciler:
         except (Unauthorized, CredentialMissing, Forbidden):
             return "refused"
         except FmsgError as error:
-            if isinstance(error, Transient) and not isinstance(error, HostMisbehaved):
+            if isinstance(error, Transient):
                 raise
             log.warning("caller not compared: %s", error, extra={"action": "reconcile_refused", "caller": caller})
             return "refused"
@@ -109,7 +98,6 @@ class Reconciler:
             address,
             source="reconcile",
             min_pages=self._settings.sweep_pages,
-            seed_limit=self._settings.seed_limit,
         )
         if caught.new:
             await self._count_losses(caller, caught)
@@ -133,7 +121,7 @@ class Reconciler:
         feed = await self._activations.feed(caller)
         if feed is None or not feed.live or feed.daemon not in {member.id for member in await self._fleet.members()}:
             return
-        for seen in caught.found_late:
+        for seen in caught.new:
             late_s = caught.late_s(seen)
             if not seen.reaction and late_s > LOST_AFTER_S and seen.sent_at_s > feed.since_s:
                 LOST_EVENTS.inc()
@@ -142,7 +130,7 @@ class Reconciler:
     async def _late_roots(self, api: ThreadApi, caller: CallerKey, state: LedgerState) -> None:
         """Find the roots that were unknown when the messages arrived."""
         try:
-            newest = (await self._ledger.read_back(caller, state.last_n + 1, LATE_ROOTS)).entries
+            newest = (await self._ledger.read_back(caller, LATE_ROOTS)).entries
             open_ = [entry for entry in newest if not entry.root]
             last_try = state.now_s - LAST_TRY_AFTER_S
             found = await self._resolve(api, caller, [one for one in open_ if one.arrived_at_s > last_try], False)

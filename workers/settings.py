@@ -39,11 +39,11 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 4
     """Callers of a batch at the same time. Times ``max_jobs`` it is what a worker asks of the host at once."""
 
-    chores_every_s: float = 15.0
-    """How often chores are looked for."""
+    deferred_every_s: float = 15.0
+    """How often deferred tasks are looked for."""
 
-    chores_at_once: int = 200
-    """Chores taken at a time: what is left comes next time, a few seconds later."""
+    deferred_at_once: int = 200
+    """Deferred tasks taken at a time: what is left comes next time, a few seconds later."""
 
     retention_every_s: float = 3600.0
     """How often records are looked through that nobody needs any more."""
@@ -57,6 +57,3 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     max_tries: int = 5
     """A job that failed so often is given up: the next sweep does the same again."""
-
-    seed_limit: int = 64
-    """Messages a new ledger begins with: `ledger.limits.LedgerLimits.seed_limit`."""

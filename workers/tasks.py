@@ -1,12 +1,11 @@
-"""Chores: drafts that a failed send left behind, and sends whose outcome nobody knows.
+"""DeferredTasks: drafts that a failed send left behind, and sends whose outcome nobody knows.
 
 Both end the same way. What was sent is let be; what is still a draft is deleted, which no later send survives; what is
-gone is gone. A chore waits for its caller's next request where there is no token now.
+gone is gone. A deferred task waits for its caller's next request where there is no token now.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import time
@@ -18,10 +17,10 @@ import msgspec
 from fmsg.backoff import backoff_s
 from fmsg.errors import Conflict, CredentialMissing, FmsgError, Forbidden, NotFound, Unauthorized
 from fmsg.message import Message
-from ledger.port import Chore, Chores, LedgerError
-from telemetry.metrics import CHORES, JOBS
+from ledger.port import DeferredTask, DeferredTasks
+from telemetry.metrics import DEFERRED_TASKS, JOBS
 from workers.callers import Callers
-from workers.queue import TryLater
+from workers.queue import do_each
 from workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -30,13 +29,13 @@ KINDS = ("delete_draft", "settle_send")
 
 FIRST_DELAY_S = 60.0
 MAX_DELAY_S = 3600.0
-"""Between the attempts at one chore, doubling: a caller without a token comes back in minutes or tomorrow."""
+"""Between the attempts at one deferred task, doubling: a caller without a token comes back in minutes or tomorrow."""
 
 Outcome = Literal["sent", "deleted", "gone"]
 
 
 class DraftApi(Protocol):
-    """What chores need of `fmsg.webapi.WebApi`."""
+    """What deferred tasks need of `fmsg.webapi.WebApi`."""
 
     async def message(self, message_id: int) -> Message:
         """One message."""
@@ -47,19 +46,19 @@ class DraftApi(Protocol):
         ...
 
 
-class ChoreHands:
-    """Does the chores that are due."""
+class DeferredTaskRunner:
+    """Does the deferred tasks that are due."""
 
     def __init__(
         self,
-        chores: Chores,
+        deferred: DeferredTasks,
         callers: Callers,
         *,
         settings: WorkerSettings,
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
-        self._chores = chores
+        self._deferred = deferred
         self._callers = callers
         self._settings = settings
         self._clock = clock
@@ -67,53 +66,43 @@ class ChoreHands:
 
     async def run(self) -> str:
         """Do what is due, some at a time. Raises `TryLater` where the store is in trouble."""
-        due = await self._chores.due(self._settings.chores_at_once)
-        CHORES.set(await self._chores.depth())
-        turns = asyncio.Semaphore(self._settings.concurrency)
-        trouble: list[LedgerError] = []
+        due = await self._deferred.due(self._settings.deferred_at_once)
+        DEFERRED_TASKS.set(await self._deferred.depth())
 
-        async def one(chore: Chore) -> None:
-            async with turns:
-                if trouble:
-                    return
-                try:
-                    JOBS.labels(chore.kind if chore.kind in KINDS else "unknown", await self._do(chore)).inc()
-                except LedgerError as error:
-                    trouble.append(error)
+        async def one(task: DeferredTask) -> None:
+            JOBS.labels(task.kind if task.kind in KINDS else "unknown", await self._do(task)).inc()
 
-        async with asyncio.TaskGroup() as group:
-            for chore in due:
-                group.create_task(one(chore))
-        if trouble:
-            raise TryLater(str(trouble[0]))
+        await do_each(due, one, at_once=self._settings.concurrency)
         return "done" if due else "idle"
 
-    async def _do(self, chore: Chore) -> str:
-        """One chore; a word for the outcome. It is put off before it is begun, so that a crash loses nothing."""
-        if chore.kind not in KINDS:
-            log.warning("unknown chore dropped", extra={"action": "chore_unknown", "chore": chore.kind})
-            await self._chores.done(chore)
+    async def _do(self, task: DeferredTask) -> str:
+        """One task; a word for the outcome. It is put off before it is begun, so that a crash loses nothing."""
+        if task.kind not in KINDS:
+            log.warning("unknown deferred task dropped", extra={"action": "deferred_task_unknown", "task": task.kind})
+            await self._deferred.done(task)
             return "dropped"
-        delay_s = backoff_s(chore.attempts + 1, self._rng, base_s=FIRST_DELAY_S, cap_s=MAX_DELAY_S, least=0.5)
-        await self._chores.add(
-            msgspec.structs.replace(chore, due_s=self._clock() + delay_s, attempts=chore.attempts + 1)
+        delay_s = backoff_s(task.attempts + 1, self._rng, base_s=FIRST_DELAY_S, cap_s=MAX_DELAY_S, least=0.5)
+        await self._deferred.add(
+            msgspec.structs.replace(task, due_s=self._clock() + delay_s, attempts=task.attempts + 1)
         )
-        standing = await self._callers.find(chore.caller)
+        standing = await self._callers.find(task.caller)
         if standing is None:
             return "no_token"
         try:
-            outcome: str = await clear_away(standing.api, chore.message_id)
+            outcome: str = await clear_away(standing.api, task.message_id)
         except Forbidden as error:
             # Never to be retried: the caller may not even look at it.
             outcome = "refused"
-            log.warning("chore refused: %s", error, extra={"action": "chore_refused", "chore": chore.kind})
+            log.warning(
+                "deferred task refused: %s", error, extra={"action": "deferred_task_refused", "task": task.kind}
+            )
         except (Unauthorized, CredentialMissing):
             return "no_token"
         except FmsgError as error:
-            log.info("chore put off: %s", error, extra={"action": "chore_put_off", "chore": chore.kind})
+            log.info("deferred task put off: %s", error, extra={"action": "deferred_task_put_off", "task": task.kind})
             return "put_off"
         for kind in KINDS:
-            await self._chores.done(msgspec.structs.replace(chore, kind=kind))
+            await self._deferred.done(msgspec.structs.replace(task, kind=kind))
         return outcome
 
 

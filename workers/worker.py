@@ -6,19 +6,15 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from fmsg.http import HostHttp
 from ledger.port import Store
 from workers.callers import Callers
-from workers.queue import Job, MemoryQueue, Queue, count_failures_from_zero
+from workers.queue import ArqQueue, Job, MemoryQueue, Queue, count_failures_from_zero
 from workers.reconcile import Reconciler
 from workers.retention import Retention
 from workers.settings import WorkerSettings
-from workers.tasks import ChoreHands
-
-if TYPE_CHECKING:
-    from workers.arq_queue import ArqQueue
+from workers.tasks import DeferredTaskRunner
 
 
 async def run_worker(
@@ -44,8 +40,6 @@ def make_queue(settings: WorkerSettings, *, clock: Callable[[], float], rng: ran
     """The queue that the settings name."""
     if settings.queue_url is None:
         return MemoryQueue(max_jobs=settings.max_jobs, drain_s=settings.drain_s, clock=clock, rng=rng)
-    from workers.arq_queue import ArqQueue  # and with it arq and redis-py, which stdio can do without
-
     return ArqQueue(
         settings.queue_url,
         prefix=settings.prefix,
@@ -70,7 +64,7 @@ def make_jobs(
     """All jobs there are. ``sweep`` asks ``queue`` for the ``reconcile`` of every batch of callers."""
     callers = Callers(store.activations, http, clock=clock)
     reconciler = Reconciler(store.ledger, store.activations, store.fleet, store.documents, callers, settings=settings)
-    chores = ChoreHands(store.chores, callers, settings=settings, clock=clock, rng=rng)
+    deferred = DeferredTaskRunner(store.deferred, callers, settings=settings, clock=clock, rng=rng)
     retention = Retention(store.activations, store.fleet, abandoned_after_s=settings.abandoned_after_s, clock=clock)
 
     async def sweep() -> str:
@@ -94,7 +88,7 @@ def make_jobs(
     made = (
         job("sweep", sweep, settings.sweep_every_s, every_s=settings.sweep_every_s),
         job("reconcile", reconciler.run, settings.sweep_every_s, every_s=None),
-        job("chores", chores.run, settings.chores_every_s, every_s=settings.chores_every_s),
+        job("deferred", deferred.run, settings.deferred_every_s, every_s=settings.deferred_every_s),
         job("retention", retention.run, settings.retention_every_s, every_s=settings.retention_every_s),
     )
     count_failures_from_zero(made)

@@ -9,12 +9,13 @@ from collections.abc import Container, Iterable
 import msgspec
 
 from daemon.feed.context import Feed, FeedContext
+from daemon.feed.copy import LedgerCopy
 from daemon.feed.diagnosis import diagnose
 from fmsg.errors import FmsgError
 from fmsg.webapi import WebApi
 from ledger.catch_up import CaughtUp, catch_up
 from ledger.port import LedgerError
-from ledger.values import CallerKey, Seen, Source
+from ledger.values import Arrival, CallerKey, Source
 from telemetry.metrics import LOST_EVENT_DELAY, LOST_EVENTS, RECONCILES
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class LossDetector:
     def __len__(self) -> int:
         return len(self._suspects)
 
-    def found(self, late: Iterable[tuple[Seen, float]], *, waiting: Container[object], now_s: float) -> bool:
+    def found(self, late: Iterable[tuple[Arrival, float]], *, waiting: Container[object], now_s: float) -> bool:
         """Messages that only the list showed, each with how late (seconds); whether any of them is suspect.
 
         ``waiting`` holds the ids that were pushed and are being written. Reactions are no suspects: hosts push their
@@ -70,15 +71,18 @@ class LossDetector:
 class Comparer:
     """Compares one caller's list with its ledger and finds out what the socket lost."""
 
-    __slots__ = ("_address", "_api", "_caller", "_ctx", "_feed", "_task", "losses")
+    __slots__ = ("_address", "_api", "_caller", "_copy", "_ctx", "_feed", "_task", "losses")
 
-    def __init__(self, ctx: FeedContext, caller: CallerKey, address: str, api: WebApi, feed: Feed) -> None:
+    def __init__(
+        self, ctx: FeedContext, caller: CallerKey, address: str, api: WebApi, copy: LedgerCopy, feed: Feed
+    ) -> None:
         self.losses = LossDetector()
         """What the socket is suspected to have lost."""
         self._ctx = ctx
         self._caller = caller
         self._address = address
         self._api = api
+        self._copy = copy
         self._feed = feed
         self._task: asyncio.Task[None] | None = None
 
@@ -101,7 +105,7 @@ class Comparer:
         """A comparison behind a healthy socket; whether it leaves a suspicion to be looked at in ``lost_grace_s``."""
         outcome = "began" if result.began else "found" if result.new else "clean"
         RECONCILES.labels(outcome).inc()
-        late = [(seen, result.late_s(seen)) for seen in result.found_late]
+        late = [(one, result.late_s(one)) for one in result.new]
         return self.losses.found(late, waiting=waiting, now_s=asyncio.get_running_loop().time())
 
     def count_losses(self) -> bool:
@@ -141,11 +145,18 @@ class Comparer:
         if result is not None and result.complete:
             self._ctx.host_met(self._caller, None)
             self._feed.compared(result, source)
+            await self._follow(result)
             return
         if source == "reconcile":
             RECONCILES.labels("failed").inc()
         self._ctx.host_met(self._caller, diagnosis)
         self._feed.compare_failed(diagnosis, source)
+
+    async def _follow(self, result: CaughtUp) -> None:
+        try:
+            await self._copy.follow(result.state)
+        except LedgerError:
+            log.debug("the copy of a ledger waits for the store", extra={"action": "copy_put_off"})
 
     async def _walk(self, source: Source, pages: int, *, most: int) -> CaughtUp:
         async with self._ctx.listing:
@@ -157,6 +168,7 @@ class Comparer:
                 source=source,
                 min_pages=pages,
                 max_pages=most,
+                image=self._copy.image,
             )
 
 
@@ -166,7 +178,5 @@ def _joined(one: CaughtUp, other: CaughtUp) -> CaughtUp:
         other,
         new=(*one.new, *other.new),
         pages=one.pages + other.pages,
-        found_late=(*one.found_late, *other.found_late),
-        rootless=(*one.rootless, *other.rootless),
         began=one.began or other.began,
     )

@@ -10,6 +10,7 @@ from itertools import islice
 import msgspec
 
 from daemon.feed.context import Feed, FeedContext
+from daemon.feed.copy import LedgerCopy
 from daemon.feed.diagnosis import Diagnosis, diagnose
 from fmsg.events import Event
 from fmsg.message import Message
@@ -17,7 +18,7 @@ from fmsg.webapi import WebApi
 from ledger.catch_up import seen_from
 from ledger.port import LedgerError, NoLedger, StaleEpoch
 from ledger.thread_roots import resolve_roots, sort_out
-from ledger.values import CallerKey, Seen
+from ledger.values import Arrival, CallerKey, Seen
 from telemetry.metrics import INGEST_LAG
 
 log = logging.getLogger(__name__)
@@ -85,15 +86,27 @@ def _added(message: Message, address: str) -> bool | None:
 class Recorder:
     """Writes one caller's pushed messages, then looks for the roots they lack. One write and one search at a time."""
 
-    __slots__ = ("_api", "_caller", "_ctx", "_feed", "_rooting", "_rootless", "_searches", "_waiting", "_writing")
+    __slots__ = (
+        "_api",
+        "_caller",
+        "_copy",
+        "_ctx",
+        "_feed",
+        "_rooting",
+        "_rootless",
+        "_searches",
+        "_waiting",
+        "_writing",
+    )
 
-    def __init__(self, ctx: FeedContext, caller: CallerKey, api: WebApi, feed: Feed) -> None:
+    def __init__(self, ctx: FeedContext, caller: CallerKey, api: WebApi, copy: LedgerCopy, feed: Feed) -> None:
         self._ctx = ctx
         self._caller = caller
         self._api = api
+        self._copy = copy
         self._feed = feed
         self._waiting: dict[int, Pushed] = {}
-        self._rootless: dict[int, Seen] = {}
+        self._rootless: dict[int, Seen | Arrival] = {}
         self._searches = 0
         self._writing: asyncio.Task[None] | None = None
         self._rooting: asyncio.Task[None] | None = None
@@ -114,7 +127,7 @@ class Recorder:
         if self._writing is None and self._waiting:
             self._writing = self._ctx.spawn(self._write())
 
-    def add_rootless(self, seen: Iterable[Seen]) -> None:
+    def add_rootless(self, seen: Iterable[Seen | Arrival]) -> None:
         """Messages in the ledger whose root is to be found."""
         for one in seen:
             if len(self._rootless) < MAX_ROOTLESS:
@@ -170,7 +183,12 @@ class Recorder:
         if not all(one.root for one in seen):
             lineage = await sort_out(ledger, self._caller, seen)
             seen = [lineage.apply(one) for one in seen]
-        new = dict((await ledger.append(self._caller, seen, "push")).new) if seen else {}
+        new: set[int] = set()
+        if seen:
+            since = self._copy.image.state.head if self._copy.image is not None else None
+            appended = await ledger.append(self._caller, seen, "push", since=since)
+            new = {one.id for one in appended.new}
+            await self._copy.appended(appended)
         now_s = self._ctx.clock()
         for pushed in batch:
             if self._waiting.get(pushed.seen.id) is pushed:

@@ -11,6 +11,7 @@ import logging
 
 from daemon.feed.comparer import Comparer
 from daemon.feed.context import FeedContext
+from daemon.feed.copy import LedgerCopy
 from daemon.feed.diagnosis import ASK_MAX_S, STEADY_S, Diagnosis
 from daemon.feed.machine import WITH_SOCKET, Signal, State, after
 from daemon.feed.recorder import Recorder, read_push
@@ -58,6 +59,7 @@ class FeedRunner:
         "_tokens",
         "address",
         "caller",
+        "copy",
         "due_at_s",
         "error",
         "needs_credential",
@@ -73,12 +75,14 @@ class FeedRunner:
         self.error: str | None = None
         self.needs_credential = False
         self.due_at_s = NEVER
+        self.copy = LedgerCopy(ctx.ledger, caller)
+        """The end of the ledger, to be written back where the store loses it."""
         self._ctx = ctx
         self._tokens = ActivationTokens(ctx.activations, caller, address, clock=ctx.clock)
         api = WebApi(ctx.http, self._tokens)
         self._socket = FeedSocket(ctx, caller, api, self)
-        self._recorder = Recorder(ctx, caller, api, self)
-        self._comparer = Comparer(ctx, caller, address, api, self)
+        self._recorder = Recorder(ctx, caller, api, self.copy, self)
+        self._comparer = Comparer(ctx, caller, address, api, self.copy, self)
         self._failures = 0
         self._retry_at_s = self._list_at_s = self._check_at_s = self._poll_at_s = self._live_since_s = NEVER
         self._asked_until_s = 0.0
@@ -233,7 +237,7 @@ class FeedRunner:
     def compared(self, result: CaughtUp, source: Source) -> None:
         self._set_needs_credential(False)
         self._compare_first = False
-        self._recorder.add_rootless([seen for seen in result.found_late if not seen.root])
+        self._recorder.add_rootless(result.rootless)
         self._recorder.find_roots()
         if self.state is State.BACKFILLING:
             if self._again:

@@ -3,7 +3,7 @@
 Address, API URL, token and report are sealed (`ledger.seal`): what Redis shows are caller keys and times. The
 token has a key of its own, since it must be gone when it expires.
 
-Keys of shard ``NN`` (`ledger.redis.shards`), all with a TTL::
+Keys of shard ``NN`` (`ledger.redis.topology`), all with a TTL::
 
     {active-NN}:index          sorted set, caller → last asked
     {active-NN}:who:CALLER     sealed address and API URL
@@ -22,13 +22,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ledger.limits import LedgerLimits
 from ledger.port import Activation, ActiveFeed, FeedReport
-from ledger.redis.scripts import Key, Scripts, script
-from ledger.redis.shards import SHARDS, by_shard, shard_of
-from ledger.redis.topology import Topology
+from ledger.redis.scripts import HashKey, Key, Scripts, SortedSetKey, StringKey, script
+from ledger.redis.topology import SHARDS, Topology, by_shard, shard_of
 from ledger.seal import SealBroken, SealKeys
-from ledger.values import CallerKey
+from ledger.values import CallerKey, LedgerLimits
 from telemetry.metrics import UNREADABLE
 
 log = logging.getLogger(__name__)
@@ -75,10 +73,10 @@ class _Token(msgspec.Struct, frozen=True, array_like=True):
 )
 def _activate(
     *,
-    index: Key,
-    who: Key,
-    token: Key,
-    feed: Key,
+    index: SortedSetKey,
+    who: StringKey,
+    token: HashKey,
+    feed: HashKey,
     caller: str,
     sealed: bytes,
     sealed_token: bytes,
@@ -102,7 +100,7 @@ def _activate(
     """,
     idempotent=True,
 )
-def _get(*, index: Key, who: Key, token: Key, caller: str, ttl_ms: int) -> list[bytes | None] | None:
+def _get(*, index: SortedSetKey, who: StringKey, token: HashKey, caller: str, ttl_ms: int) -> list[bytes | None] | None:
     """When it was asked for last, and the sealed rest."""
     raise NotImplementedError
 
@@ -116,7 +114,7 @@ def _get(*, index: Key, who: Key, token: Key, caller: str, ttl_ms: int) -> list[
     """,
     idempotent=True,
 )
-def _active(*, index: Key, ttl_ms: int) -> list[bytes]:
+def _active(*, index: SortedSetKey, ttl_ms: int) -> list[bytes]:
     """The active callers of one shard."""
     raise NotImplementedError
 
@@ -131,7 +129,7 @@ def _active(*, index: Key, ttl_ms: int) -> list[bytes]:
     """,
     idempotent=True,
 )
-def _retire(*, index: Key, who: Key, token: Key, feed: Key, caller: str, since: str) -> int:
+def _retire(*, index: SortedSetKey, who: StringKey, token: HashKey, feed: HashKey, caller: str, since: str) -> int:
     """End the activation unless it was asked for after ``since``; 1 if it is over."""
     raise NotImplementedError
 
@@ -144,7 +142,7 @@ def _retire(*, index: Key, who: Key, token: Key, feed: Key, caller: str, since: 
     """,
     idempotent=True,
 )
-def _report(*, feed: Key, sealed: bytes, live: int, asks: int, ttl_ms: int) -> int:
+def _report(*, feed: HashKey, sealed: bytes, live: int, asks: int, ttl_ms: int) -> int:
     """Keep the report."""
     raise NotImplementedError
 
@@ -153,7 +151,7 @@ def _report(*, feed: Key, sealed: bytes, live: int, asks: int, ttl_ms: int) -> i
     """
     local found = {}
     for i, key in ipairs(keys) do
-        local report = redis.call('HMGET', key, 'live', 'asks')
+        local report = redis.pcall('HMGET', key, 'live', 'asks')
         found[i] = report[1] == '1' and report[2] == '0' and 1 or 0
     end
     return found
@@ -173,16 +171,17 @@ def _settled(*, feed: Key, keys: Sequence[str]) -> list[int]:
     local found = redis.call('ZRANGEBYSCORE', index, '(' .. oldest, '+inf', 'WITHSCORES', 'LIMIT', start, count)
     for i = 1, #found, 2 do
         local caller = found[i]
+        local report = redis.pcall('HGET', base .. 'feed:' .. caller, 'sealed')
         answer[#answer + 1] = {
             caller, found[i + 1], redis.call('EXISTS', base .. 'token:' .. caller),
-            redis.call('HGET', base .. 'feed:' .. caller, 'sealed')
+            type(report) == 'string' and report or false
         }
     end
     return answer
     """,
     idempotent=True,
 )
-def _feeds(*, index: Key, base: str, ttl_ms: int, start: int, count: int) -> list[list[Any]]:
+def _feeds(*, index: SortedSetKey, base: str, ttl_ms: int, start: int, count: int) -> list[list[Any]]:
     """Some callers of one shard with their reports. Their keys have the hash tag of ``index``."""
     raise NotImplementedError
 
@@ -261,6 +260,16 @@ class RedisActivations:
         )
         return tuple(CallerKey(caller.decode()) for found in shards for caller in found)
 
+    async def count(self) -> int:
+        """How many callers are active."""
+        seconds, _ = await self._scripts.command("TIME", idempotent=True)
+        oldest = f"({int(seconds) - self._ttl_ms / 1000.0:.6f}"
+        keys = [self._key(shard, "index") for shard in range(SHARDS)]
+        counts = await asyncio.gather(
+            *(self._scripts.command("ZCOUNT", key, oldest, "+inf", idempotent=True, holds="zset") for key in keys)
+        )
+        return sum(map(int, counts))
+
     async def retire(self, caller: CallerKey, *, unless_asked_since_s: float | None = None) -> bool:
         """See `ledger.port.Activations`."""
         since = "" if unless_asked_since_s is None else repr(unless_asked_since_s)
@@ -279,7 +288,9 @@ class RedisActivations:
 
     async def feed(self, caller: CallerKey) -> FeedReport | None:
         """See `ledger.port.Activations`."""
-        sealed = await self._scripts.command("HGET", self._keys(caller)["feed"], "sealed", idempotent=True)
+        sealed = await self._scripts.command(
+            "HGET", self._keys(caller)["feed"], "sealed", idempotent=True, holds="hash"
+        )
         return self._opened(caller, "feed", sealed, FeedReport)
 
     async def settled(self, callers: Sequence[CallerKey]) -> Sequence[bool]:

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger.port import Versioned
-from ledger.redis.scripts import Key, Scripts, script
+from ledger.redis.scripts import Key, Scripts, SortedSetKey, Unreadable, script
 from ledger.redis.topology import Topology
+from ledger.unreadable import tell_unreadable
 from ledger.values import CallerKey
 
 DAMAGED = -1
@@ -23,8 +24,8 @@ DAMAGED = -1
 
 @script(
     """
-    local held = redis.call('HGET', doc, 'version') or '0'
-    if held ~= expected then return 0 end
+    local held = redis.pcall('HGET', doc, 'version') or '0'
+    if held ~= expected then return '0' end
     local time = redis.call('TIME')
     local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
     local version = string.format('%.0f', math.max(now, tonumber(held) + 1))
@@ -33,13 +34,13 @@ DAMAGED = -1
     redis.call('ZREMRANGEBYSCORE', docs, '-inf', now / 1000)
     redis.call('ZADD', docs, now / 1000 + tonumber(ttl_ms), name)
     redis.call('PEXPIRE', docs, math.max(redis.call('PTTL', docs), tonumber(ttl_ms)))
-    return 1
+    return version
     """,
     # Repeated after a lost answer it would say that somebody else was faster.
     idempotent=False,
 )
-def _store(*, doc: Key, docs: Key, name: str, expected: str, ttl_ms: int, data: bytes) -> int:
-    """Store if the version is the expected one; 1 if it was."""
+def _store(*, doc: Key, docs: SortedSetKey, name: str, expected: str, ttl_ms: int, data: bytes) -> bytes:
+    """Store if the version is the expected one; the new one, or 0."""
     raise NotImplementedError
 
 
@@ -50,7 +51,7 @@ def _store(*, doc: Key, docs: Key, name: str, expected: str, ttl_ms: int, data: 
     """,
     idempotent=True,
 )
-def _delete(*, doc: Key, docs: Key, name: str) -> int:
+def _delete(*, doc: Key, docs: SortedSetKey, name: str) -> int:
     """Delete; 1 if there was one."""
     raise NotImplementedError
 
@@ -63,7 +64,7 @@ def _delete(*, doc: Key, docs: Key, name: str) -> int:
     """,
     idempotent=True,
 )
-def _names(*, docs: Key) -> list[bytes]:
+def _names(*, docs: SortedSetKey) -> list[bytes]:
     """The names of the documents that have not expired."""
     raise NotImplementedError
 
@@ -77,17 +78,22 @@ class RedisDocuments:
 
     async def load(self, caller: CallerKey, kind: str, name: str) -> Versioned:
         """See `ledger.port.Documents`."""
-        data, version = await self._scripts.command(
-            "HMGET", self._doc(caller, kind, name), "data", "version", idempotent=True
-        )
+        try:
+            data, version = await self._scripts.command(
+                "HMGET", self._doc(caller, kind, name), "data", "version", idempotent=True
+            )
+        except Unreadable:
+            data, version = b"", None
         if version is None and data is None:
             return Versioned(data=b"", version=0)
         if data is None or version is None or not version.isdigit():
-            # No document is empty: whoever reads it sees that it is damaged. It can be deleted, and not changed.
+            # Taken for absent, an idempotency record would let a message be sent twice. No document is empty, so its
+            # reader sees that it is damaged. It can be deleted, and not changed.
+            tell_unreadable("document", caller=caller)
             return Versioned(data=b"", version=DAMAGED)
         return Versioned(data=data, version=int(version))
 
-    async def store(self, caller: CallerKey, kind: str, name: str, data: bytes, *, expected: int, ttl_s: float) -> bool:
+    async def store(self, caller: CallerKey, kind: str, name: str, data: bytes, *, expected: int, ttl_s: float) -> int:
         """See `ledger.port.Documents`."""
         stored = await _store(
             self._scripts,
@@ -98,7 +104,7 @@ class RedisDocuments:
             ttl_ms=max(1, int(ttl_s * 1000)),
             data=data,
         )
-        return bool(stored)
+        return int(stored)
 
     async def delete(self, caller: CallerKey, kind: str, name: str) -> bool:
         """See `ledger.port.Documents`."""

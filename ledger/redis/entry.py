@@ -1,104 +1,85 @@
-"""How an entry of a ledger is written in Redis: 25 bytes, the parent's id where there is one, and the sender.
+"""How an entry of a ledger is written in its stream: named fields, readable with ``XRANGE`` by anybody.
 
-A list of such entries costs half of a stream of them, and a short one next to nothing (`docs/ledger.md`). The id is not
-in it: a second list, in step with this one, holds the ids as decimal strings, where LPOS finds them.
+======  ====================================================================================
+field   what
+======  ====================================================================================
+id      the message's id
+pid     its parent's id; empty where it replies to nothing
+root    the root of its thread; 0 where that was unknown at arrival (then see the index)
+from    the sender
+flags   of ``no_reply``, ``reaction`` and ``terminal`` those that hold, separated by commas
+sent    when it became available by the host's clock, in seconds since 1970
+source  how it was found (`ledger.values.Source`)
+======  ====================================================================================
 
-=======  =====  ==================================================================================
-offset   bytes  what
-=======  =====  ==================================================================================
-0        8      arrived, µs since 1970 by the ledger's clock (the script writes it)
-8        8      sent, s since 1970: a big-endian double, so that bytes compare as the times do
-16       1      tags: flags, whether there is a parent, the source
-17       8      root, 0 while unknown (a script replaces it in place)
-25       0 | 8  pid
-25 | 33  rest   the sender in UTF-8
-=======  =====  ==================================================================================
+Always all of them and in this order: Redis then stores the names once per node of the stream.
 """
 
 from __future__ import annotations
 
-import struct
+import math
+from collections.abc import Sequence
+from typing import Any, cast, get_args
 
-from ledger.values import Arrival, Seen, Source
+from fmsg.reference import MAX_ID
+from ledger.values import Arrival, Seen, Source, StreamId
 
-_HEAD = struct.Struct(">QdBQ")
-_REST = struct.Struct(">dBQ")
-_ID = struct.Struct(">Q")
-_TIME = struct.Struct(">d")
-
-_NO_REPLY, _REACTION, _TERMINAL, _HAS_PID = 1, 2, 4, 8
-_SOURCE_SHIFT = 4
-_SOURCES: tuple[Source, ...] = ("seed", "push", "backfill", "reconcile", "poll")
-"""In the order of their numbers in the tags: only ever add at the end."""
-_NUMBERS = {source: number for number, source in enumerate(_SOURCES)}
+NAMES = ("id", "pid", "root", "from", "flags", "sent", "source")
+_FLAGS = ("no_reply", "reaction", "terminal")
+_SOURCES = frozenset(get_args(Source))
 
 
-def pack(seen: Seen, source: Source) -> bytes:
-    """The entry without its time of arrival."""
-    tags = (
-        _NO_REPLY * seen.no_reply
-        | _REACTION * seen.reaction
-        | _TERMINAL * seen.terminal
-        | _HAS_PID * (seen.pid is not None)
-        | _NUMBERS[source] << _SOURCE_SHIFT
-    )
-    pid = b"" if seen.pid is None else _ID.pack(seen.pid)
-    return _REST.pack(_positive(seen.sent_at_s), tags, seen.root) + pid + seen.from_.encode()
+def fields_of(seen: Seen | Arrival) -> list[str]:
+    """The values of an entry's fields, without its source."""
+    return [
+        str(seen.id),
+        "" if seen.pid is None else str(seen.pid),
+        str(seen.root),
+        seen.from_,
+        ",".join(name for name in _FLAGS if getattr(seen, name)),
+        time_text(seen.sent_at_s),
+    ]
 
 
-def unpack(entry: bytes, *, n: int, message_id: int) -> Arrival:
-    """The entry at an offset."""
-    arrived_us, sent_at_s, tags, root = _HEAD.unpack_from(entry)
-    pid, start = None, _HEAD.size
-    if tags & _HAS_PID:
-        (pid,) = _ID.unpack_from(entry, start)
-        start += _ID.size
+def arrival_of(at: bytes, fields: Sequence[bytes], *, late_root: bytes = b"", returned: bool = False) -> Arrival:
+    """The entry in a stream's answer. Raises `ValueError` where it is none."""
+    found = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
+    if found.keys() != set(NAMES):
+        raise ValueError("an entry has other fields than a ledger's")
+    flags = frozenset(filter(None, found["flags"].split(",")))
+    if not flags <= set(_FLAGS) or found["source"] not in _SOURCES:
+        raise ValueError("an entry has a flag or a source that is unknown")
     return Arrival(
-        n=n,
-        id=message_id,
-        pid=pid,
-        root=root,
-        from_=entry[start:].decode(),
-        no_reply=bool(tags & _NO_REPLY),
-        reaction=bool(tags & _REACTION),
-        terminal=bool(tags & _TERMINAL),
-        sent_at_s=sent_at_s,
-        arrived_at_s=arrived_us / 1e6,
-        source=_SOURCES[tags >> _SOURCE_SHIFT],
+        at=StreamId.parse(at.decode()),
+        id=read_id(found["id"]),
+        pid=read_id(found["pid"]) if found["pid"] else None,
+        root=read_id(late_root.decode() or found["root"]),
+        from_=found["from"],
+        no_reply="no_reply" in flags,
+        reaction="reaction" in flags,
+        terminal="terminal" in flags,
+        sent_at_s=read_time(found["sent"]),
+        source=cast("Source", found["source"]),
+        returned=returned,
     )
 
 
-def pack_root(root: int) -> bytes:
-    """A root as it stands in an entry."""
-    return _ID.pack(root)
+def read_id(text: Any) -> int:
+    """A message id in its text. Raises `ValueError`."""
+    value = int(text)
+    if not 0 <= value <= MAX_ID:
+        raise ValueError("a message id is out of range")
+    return value
 
 
-def pack_time(time_s: float) -> bytes:
-    """A time as it stands in an entry."""
-    return _TIME.pack(_positive(time_s))
+def time_text(time_s: float) -> str:
+    """A time as it stands in an entry or a baseline: no message is older than 1970."""
+    return repr(float(time_s)) if 0.0 < time_s < math.inf else "0.0"
 
 
-def unpack_time(data: bytes) -> float:
-    """A time out of an entry or a baseline."""
-    (time_s,) = _TIME.unpack(data)
-    return float(time_s)
-
-
-def pack_tip(tip: int) -> bytes:
-    """A time of arrival as it stands in an entry."""
-    return _ID.pack(tip)
-
-
-def unpack_tip(data: bytes) -> int:
-    """A time of arrival out of an entry; 0 for none."""
-    return _ID.unpack(data)[0] if data else 0
-
-
-def micros(time_s: float) -> int:
-    """Whole microseconds, rounded down: never later than the time itself."""
-    return int(_positive(time_s) * 1e6)
-
-
-def _positive(time_s: float) -> float:
-    # The sign bit would turn the order of the bytes around; no message is older than 1970.
-    return time_s if time_s > 0.0 else 0.0
+def read_time(text: Any) -> float:
+    """A time in its text. Raises `ValueError`."""
+    value = float(text)
+    if not 0.0 <= value < math.inf:
+        raise ValueError("a time is out of range")
+    return value

@@ -1,6 +1,6 @@
 """The fleet in Redis: heartbeats, and leases that are good while their holder's heartbeat is.
 
-A lease is a field of its shard's hash (`ledger.redis.shards`), so one script answers for all callers of a shard, and
+A lease is a field of its shard's hash (`ledger.redis.topology`), so one script answers for all callers of a shard, and
 nothing needs renewing while nothing changes. The hashes live as long as any daemon does::
 
     {fleet}:members            sorted set, daemon id → when its heartbeat expires
@@ -18,13 +18,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ledger.connect_slots import LONGEST_AHEAD_S, ConnectSlots
-from ledger.limits import LedgerLimits
 from ledger.port import Lease, Member
-from ledger.redis.scripts import Key, Scripts, script
-from ledger.redis.shards import SHARDS, by_shard
-from ledger.redis.topology import Topology
+from ledger.redis.scripts import HashKey, Key, Scripts, SortedSetKey, StringKey, script
+from ledger.redis.topology import SHARDS, Topology, by_shard
 from ledger.unreadable import tell_unreadable
-from ledger.values import CallerKey
+from ledger.values import CallerKey, LedgerLimits
 
 REFRESH_EVERY = 500
 """Heartbeats between refreshes of the leases' TTL: half an hour at one every 3 s, far within the TTL of days."""
@@ -44,7 +42,7 @@ BATCH = 500
     """,
     idempotent=True,
 )
-def _beat(*, members: Key, member: Key, id: str, data: bytes, ttl_ms: int) -> int:
+def _beat(*, members: SortedSetKey, member: StringKey, id: str, data: bytes, ttl_ms: int) -> int:
     """Renew a heartbeat."""
     raise NotImplementedError
 
@@ -56,7 +54,7 @@ def _beat(*, members: Key, member: Key, id: str, data: bytes, ttl_ms: int) -> in
     """,
     idempotent=True,
 )
-def _leave(*, members: Key, member: Key, id: str) -> int:
+def _leave(*, members: SortedSetKey, member: StringKey, id: str) -> int:
     """Drop a heartbeat."""
     raise NotImplementedError
 
@@ -69,7 +67,7 @@ def _leave(*, members: Key, member: Key, id: str) -> int:
     """,
     idempotent=True,
 )
-def _ids(*, members: Key) -> list[bytes]:
+def _ids(*, members: SortedSetKey) -> list[bytes]:
     """The ids of the live daemons."""
     raise NotImplementedError
 
@@ -81,7 +79,13 @@ def _ids(*, members: Key) -> list[bytes]:
         local caller, expected = pairs_[i], pairs_[i + 1]
         local held = redis.call('HGET', leases, caller)
         if not held or held == expected then
-            held = redis.call('HINCRBY', leases, '', 1) .. ' ' .. daemon
+            local epoch = redis.pcall('HINCRBY', leases, '', 1)
+            if type(epoch) == 'table' then
+                -- Where the count was damaged it goes on from the time: above all that were given.
+                epoch = redis.call('TIME')[1]
+                redis.call('HSET', leases, '', epoch)
+            end
+            held = epoch .. ' ' .. daemon
             redis.call('HSET', leases, caller, held)
         end
         answer[#answer + 1] = held
@@ -91,7 +95,7 @@ def _ids(*, members: Key) -> list[bytes]:
     """,
     idempotent=True,
 )
-def _take(*, leases: Key, daemon: str, ttl_ms: int, pairs_: Sequence[str]) -> list[bytes]:
+def _take(*, leases: HashKey, daemon: str, ttl_ms: int, pairs_: Sequence[str]) -> list[bytes]:
     """Take leases that are free or stand as expected; how each stands then. ``pairs_``: caller, expected, caller, …"""
     raise NotImplementedError
 
@@ -109,7 +113,7 @@ def _take(*, leases: Key, daemon: str, ttl_ms: int, pairs_: Sequence[str]) -> li
     """,
     idempotent=True,
 )
-def _release(*, leases: Key, daemon: str, callers: Sequence[str]) -> int:
+def _release(*, leases: HashKey, daemon: str, callers: Sequence[str]) -> int:
     """Give up those of the leases that the daemon holds."""
     raise NotImplementedError
 
@@ -126,7 +130,7 @@ def _release(*, leases: Key, daemon: str, callers: Sequence[str]) -> int:
     """,
     idempotent=True,
 )
-def _drop(*, leases: Key, pairs_: Sequence[bytes]) -> int:
+def _drop(*, leases: HashKey, pairs_: Sequence[bytes]) -> int:
     """Drop the leases that still stand as expected."""
     raise NotImplementedError
 
@@ -215,7 +219,10 @@ class RedisFleet:
         """See `ledger.port.Fleet`."""
         batches = _batches(callers)
         answers = await asyncio.gather(
-            *(self._scripts.command("HMGET", self._leases(shard), *batch, idempotent=True) for shard, batch in batches)
+            *(
+                self._scripts.command("HMGET", self._leases(shard), *batch, idempotent=True, holds="hash")
+                for shard, batch in batches
+            )
         )
         return {
             caller: _lease(caller, held)
@@ -250,7 +257,7 @@ class RedisFleet:
         """See `ledger.port.Fleet`. Who is alive is read after the holders are, as in `take`."""
         held: list[tuple[int, bytes, bytes]] = []
         for shard in range(SHARDS):
-            words = await self._scripts.command("HGETALL", self._leases(shard), idempotent=True)
+            words = await self._scripts.command("HGETALL", self._leases(shard), idempotent=True, holds="hash")
             held.extend((shard, caller, lease) for caller, lease in _pairs(words) if caller)
         alive = {member.id.encode() for member in await self.members()}
         dead = [one for one in held if one[2].partition(b" ")[2] not in alive]

@@ -1,7 +1,7 @@
-"""The one reader of published messages in a process; everybody who waits for one listens here.
+"""The one reader of published messages in a process.
 
-What is published while the connection is down is lost, so after each reconnect everybody is rung: whoever hears a bell
-reads again, and one ring too many costs a read.
+What is published while the connection is down is lost, so after each reconnect all listeners are woken. A listener that
+is woken reads again; one wake-up too many costs a read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import redis.exceptions as faults
 from redis.asyncio.client import PubSub
 
 from fmsg.backoff import backoff_s
-from ledger.listeners import Listeners
+from ledger.memory import Listeners
 from ledger.redis.topology import Topology
 from ledger.values import CallerKey
 from telemetry.logs import SELDOM
@@ -25,7 +25,7 @@ from telemetry.metrics import REDIS_RECONNECTS
 
 log = logging.getLogger(__name__)
 
-BELL = "bell"
+ARRIVALS = "arrivals"
 """The channel on which `ledger.redis.ledger` publishes the key of a caller whose ledger grew."""
 
 QUIET_S = 10.0
@@ -34,7 +34,7 @@ again: a half-open connection looks exactly like one on which nothing happens.""
 
 FIRST_DELAY_S = 0.1
 MAX_DELAY_S = 5.0
-"""Full-jitter backoff between reconnects. Short: everybody polls meanwhile, and one connection is no burden."""
+"""Full-jitter backoff between reconnects. Short, since waits poll meanwhile and one connection is no burden."""
 
 CANCEL_AGAIN_S = 0.2
 """How long the reader has to end after it was cancelled before it is cancelled again."""
@@ -43,8 +43,8 @@ Heard = Callable[[str], None]
 """Called with the text of each message of a channel, and with the empty string after a reconnect."""
 
 
-class RedisDoorbell:
-    """See `ledger.port.Doorbell`. Further channels can share its connection: `hear`."""
+class RedisNotifications:
+    """`ledger.port.Notifications`. Further channels can share its connection: `hear`."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class RedisDoorbell:
         self._max_delay_s = max_delay_s
         self._rng = rng or random.Random()
         self._callers: Listeners[CallerKey] = Listeners()
-        self._channels: dict[str, Heard] = {topology.channel(BELL): self._bell}
+        self._channels: dict[str, Heard] = {topology.channel(ARRIVALS): self._arrived}
         self.connected = asyncio.Event()
         """Set while the reader is subscribed."""
 
     def listen(self, caller: CallerKey, wake: Callable[[], None]) -> Callable[[], None]:
-        """See `ledger.port.Doorbell`."""
+        """Call ``wake`` when the caller's ledger grew, and after each reconnect."""
         return self._callers.add(caller, wake)
 
     def hear(self, channel: str, heard: Heard) -> None:
@@ -76,7 +76,7 @@ class RedisDoorbell:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the reader while the context is open. Does not wait for Redis: it may come later."""
-        reader = asyncio.create_task(self._run(), name="doorbell")  # ended below
+        reader = asyncio.create_task(self._run(), name="notifications")  # ended below
         try:
             yield
         finally:
@@ -101,13 +101,13 @@ class RedisDoorbell:
                     REDIS_RECONNECTS.inc()
                 self.connected.clear()
                 log.warning(
-                    "the doorbell's connection failed",
-                    extra={"action": "doorbell_lost", "error": repr(error), **SELDOM},
+                    "the connection for notifications failed",
+                    extra={"action": "notifications_lost", "error": repr(error), **SELDOM},
                 )
             except Exception:
                 # Whatever it was, waiters must not lose their reader for the rest of the process's life.
                 self.connected.clear()
-                log.exception("the doorbell's reader failed", extra={"action": "doorbell_failed"})
+                log.exception("the reader of notifications failed", extra={"action": "notifications_failed"})
             failures += 1
             await asyncio.sleep(backoff_s(failures, self._rng, base_s=self._first_delay_s, cap_s=self._max_delay_s))
 
@@ -134,13 +134,13 @@ class RedisDoorbell:
         self.connected.set()
         for heard in self._channels.values():
             heard("")
-        await self._callers.ring_all()
+        await self._callers.wake_all()
 
     def _hear(self, message: dict[str, Any]) -> None:
         heard = self._channels.get(message["channel"].decode())
         if heard is not None:
             heard(message["data"].decode("utf-8", "replace"))
 
-    def _bell(self, text: str) -> None:
+    def _arrived(self, text: str) -> None:
         if text:
-            self._callers.ring(CallerKey(text))
+            self._callers.wake(CallerKey(text))

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ledger.limits import LedgerLimits
-from ledger.memory_operators import MemoryOrders, in_order
-from ledger.operators import Order, Process
-from ledger.redis.scripts import Key, Scripts, script
+from ledger.memory import MemoryOrders
+from ledger.operators import Order, Process, in_order
+from ledger.redis.scripts import Key, Scripts, SortedSetKey, StringKey, script
 from ledger.redis.topology import Topology
 from ledger.unreadable import tell_unreadable
+from ledger.values import LedgerLimits
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _decode_process = msgspec.json.Decoder(Process).decode
     """,
     idempotent=True,
 )
-def _announce(*, index: Key, process: Key, id: str, data: bytes, ttl_ms: int) -> int:
+def _announce(*, index: SortedSetKey, process: StringKey, id: str, data: bytes, ttl_ms: int) -> int:
     """Say that a process runs."""
     raise NotImplementedError
 
@@ -51,7 +51,7 @@ def _announce(*, index: Key, process: Key, id: str, data: bytes, ttl_ms: int) ->
     """,
     idempotent=True,
 )
-def _withdraw(*, index: Key, process: Key, id: str) -> int:
+def _withdraw(*, index: SortedSetKey, process: StringKey, id: str) -> int:
     """Say that it has ended."""
     raise NotImplementedError
 
@@ -64,7 +64,7 @@ def _withdraw(*, index: Key, process: Key, id: str) -> int:
     """,
     idempotent=True,
 )
-def _heard(*, index: Key, ttl_ms: int) -> list[bytes]:
+def _heard(*, index: SortedSetKey, ttl_ms: int) -> list[bytes]:
     """Each process id, followed by when it was heard last."""
     raise NotImplementedError
 
@@ -145,3 +145,57 @@ class RedisOrders:
             log.warning("an order is not understood", extra={"action": "order_unknown"})
             return
         self._here.heard(order)
+
+
+OLDEST = (6, 2)
+"""XRANGE and ZADD as the scripts use them came until 6.2; Valkey counts as the Redis version it names."""
+
+
+class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """From INFO. ``persists``: changes outlive a restart. ``max_memory_bytes`` 0 is no limit."""
+
+    product: str
+    version: str
+    redis_version: str
+    role: str
+    eviction: str
+    persists: bool
+    used_memory_bytes: int
+    max_memory_bytes: int
+    uptime_s: float = 0.0
+
+    def advice(self) -> tuple[str, ...]:
+        """What is wrong with the server: thing, reason, next step, one sentence or two each."""
+        found = []
+        if tuple(int(part) for part in self.redis_version.split(".")[:2]) < OLDEST:
+            found.append(f"Redis {self.redis_version}: too old, scripts need 6.2. Upgrade it, or use Valkey.")
+        if self.role != "master":
+            found.append("Redis: this server is a replica and refuses writes. Point FMSG_REDIS_URL at the primary.")
+        if self.eviction != "noeviction":
+            found.append(
+                f"maxmemory-policy {self.eviction}: when memory is short Redis drops ledgers, which are then "
+                "rebuilt from the host. Set it to noeviction."
+            )
+        if not self.persists:
+            found.append(
+                "persistence: off, so a restart forgets subscriptions and which messages were returned already. "
+                "Set appendonly yes."
+            )
+        return tuple(found)
+
+
+async def server_facts(scripts: Scripts) -> ServerFacts:
+    """Ask the server (of a Cluster, one node). Raises `LedgerUnavailable`, also where the ACL user may not ask."""
+    info = await scripts.command("INFO", idempotent=True)
+    product = "Valkey" if "valkey_version" in info else "Redis"
+    return ServerFacts(
+        product=product,
+        version=str(info.get("valkey_version") or info["redis_version"]),
+        redis_version=str(info["redis_version"]),
+        role=str(info["role"]),
+        eviction=str(info["maxmemory_policy"]),
+        persists=info["aof_enabled"] == 1,
+        used_memory_bytes=int(info["used_memory"]),
+        max_memory_bytes=int(info["maxmemory"]),
+        uptime_s=float(info["uptime_in_seconds"]),
+    )

@@ -1,9 +1,12 @@
 """Lua calls whose Python signature is the contract.
 
-A stub function declares the keys (parameters annotated `Key`) and arguments, all keyword-only; inside the Lua each is
-a local of the same name, and an argument that is a sequence comes last and is a table. `Scripts` does the sending:
-EVALSHA with the NOSCRIPT fallback, bounded concurrency, one retry of what may be repeated, every failure as
-`LedgerUnavailable`.
+A stub function declares the keys (parameters annotated `Key`, or by what they hold `HashKey` and so on) and arguments,
+all keyword-only. Inside the Lua each is a local of the same name; an argument that is a sequence comes last and is a
+table. `Scripts` does the sending: EVALSHA with the NOSCRIPT fallback, bounded concurrency, one retry of what may be
+repeated, every failure as `LedgerUnavailable`.
+
+What is stored heals: a key that holds another type than it is declared to hold is dropped, counted, and the script runs
+once more, as if there had been none. Other keys are not touched.
 """
 
 from __future__ import annotations
@@ -13,12 +16,13 @@ import hashlib
 import inspect
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, NewType, ParamSpec, Protocol, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, Generic, NewType, ParamSpec, Protocol, TypeVar, cast, get_args, get_type_hints
 
 import redis.exceptions as faults
 
 from ledger.deadlines import OutOfPatience, give_up_at
-from ledger.port import LedgerUnavailable
+from ledger.port import LedgerError, LedgerUnavailable
+from ledger.unreadable import tell_unreadable
 from telemetry.metrics import REDIS_COMMANDS, REDIS_ERRORS
 
 P = ParamSpec("P")
@@ -26,6 +30,10 @@ R = TypeVar("R")
 
 Key = NewType("Key", str)
 """The name of a Redis key. All keys of one script carry the same hash tag, so that it runs on a Cluster."""
+HashKey = Annotated[Key, "hash"]
+SortedSetKey = Annotated[Key, "zset"]
+StreamKey = Annotated[Key, "stream"]
+StringKey = Annotated[Key, "string"]
 
 _LUA_WORDS = {"and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local", "nil"}
 _LUA_WORDS |= {"not", "or", "repeat", "return", "then", "true", "until", "while"}
@@ -47,8 +55,15 @@ RETRY_DELAY_S = 0.1
 """At most this long before the one retry, at random: enough for a connection cut by a restart, too short to pile up."""
 
 
-_PASSING = (faults.ConnectionError, faults.ClusterError, faults.RedisClusterException)
+_TRANSIENT = (faults.ConnectionError, faults.ClusterError, faults.RedisClusterException)
 """Errors that a moment later may be gone: a restart, a failover, a moved slot."""
+
+_DAMAGE = ("WRONGTYPE", "unreadable: ", "attempt to ", "bad argument", "equal or smaller", "Invalid stream ID")
+"""In the text of an error: a script met something else than what belongs into its keys. The server is well."""
+
+
+class Unreadable(LedgerError):
+    """What is stored under the keys of a script is damaged. The store itself is well."""
 
 
 class Commands(Protocol):
@@ -63,7 +78,7 @@ class Script(Generic[P, R]):
     """A Lua script that can be called like the stub it was made from, with `Scripts` as the first argument."""
 
     def __init__(self, stub: Callable[P, R], lua: str, *, idempotent: bool) -> None:
-        hints = get_type_hints(stub)
+        hints = get_type_hints(stub, include_extras=True)
         parameters = inspect.signature(stub).parameters
         if any(parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters.values()):
             raise TypeError(f"{stub.__name__}: all parameters of a script are keyword-only.")
@@ -71,8 +86,10 @@ class Script(Generic[P, R]):
             raise TypeError(f"{stub.__name__}: {sorted(_LUA_WORDS & parameters.keys())} cannot be names in Lua.")
         self.name = stub.__name__.strip("_")
         self.idempotent = idempotent
-        self._keys = [name for name in parameters if hints[name] is Key]
-        self._args = [name for name in parameters if hints[name] is not Key]
+        self._keys = [name for name in parameters if _is_key(hints[name])]
+        self._args = [name for name in parameters if not _is_key(hints[name])]
+        self.holds = [next(iter(get_args(hints[name])[1:]), "") for name in self._keys]
+        """What type each key holds; empty where that is not declared."""
         self._many = bool(self._args) and not _is_scalar(hints[self._args[-1]])
         if any(not _is_scalar(hints[name]) for name in self._args[:-1]):
             raise TypeError(f"{stub.__name__}: only the last argument of a script may be a sequence.")
@@ -121,6 +138,8 @@ class Scripts:
         queue_timeout_s: float = QUEUE_TIMEOUT_S,
         rng: random.Random | None = None,
     ) -> None:
+        self.on_unavailable: Callable[[], None] = lambda: None
+        """Called with each `LedgerUnavailable`, but for those of callers that did not wait long enough."""
         self._client = client
         self._turns = asyncio.Semaphore(max_concurrent)
         self._queue_timeout_s = queue_timeout_s
@@ -138,15 +157,41 @@ class Scripts:
                 # It did not run, so this is no retry. EVAL also loads it for the next time.
                 return await self._client.execute_command("EVAL", script.lua, key_count, *words)
 
+        try:
+            return await self._send(script.name, attempt, idempotent=script.idempotent)
+        except Unreadable:
+            if not await self._heal(script.name, [str(key) for key in words[:key_count]], script.holds):
+                raise
         return await self._send(script.name, attempt, idempotent=script.idempotent)
 
-    async def command(self, *words: Scalar, idempotent: bool) -> Any:
-        """Send one command, return redis-py's answer to it. Raises `LedgerUnavailable`."""
+    async def command(self, *words: Scalar, idempotent: bool, holds: str = "") -> Any:
+        """Send one command, return redis-py's answer to it. Raises `LedgerUnavailable`.
+
+        ``holds``: the type that belongs under the command's first key.
+        """
 
         async def attempt() -> Any:
             return await self._client.execute_command(*words)
 
-        return await self._send(str(words[0]).lower(), attempt, idempotent=idempotent)
+        operation = str(words[0]).lower()
+        try:
+            return await self._send(operation, attempt, idempotent=idempotent)
+        except Unreadable:
+            if not await self._heal(operation, [str(words[1])], [holds]):
+                raise
+        return await self._send(operation, attempt, idempotent=idempotent)
+
+    async def _heal(self, operation: str, keys: Sequence[str], holds: Sequence[str]) -> bool:
+        """Drop the keys that hold another type than they should; whether there were any."""
+        words = [word for pair in zip(keys, holds, strict=True) if pair[1] for word in pair]
+
+        async def attempt() -> Any:
+            return await self._client.execute_command("EVAL", _HEAL, len(keys), *keys, *words)
+
+        dropped = int(await self._send("heal", attempt, idempotent=True)) if words else 0
+        for _ in range(dropped):
+            tell_unreadable(operation)
+        return dropped > 0
 
     async def _send(self, operation: str, attempt: Callable[[], Awaitable[Any]], *, idempotent: bool) -> Any:
         """Send, and heed a cancellation even where redis-py loses it.
@@ -173,9 +218,10 @@ class Scripts:
             async with asyncio.timeout_at(at_s):
                 return await self._sent(operation, attempt, idempotent=idempotent)
         except TimeoutError:
-            error = _unavailable(operation, faults.TimeoutError("no answer while it was of use"))
+            error = self._failed(operation, faults.TimeoutError("no answer while it was of use"))
             if self._answered_at > asked_at:
                 raise OutOfPatience(*error.args) from None
+            self.on_unavailable()
             raise error from None
 
     async def _sent(self, operation: str, attempt: Callable[[], Awaitable[Any]], *, idempotent: bool) -> Any:
@@ -186,14 +232,19 @@ class Scripts:
                 answer = await attempt()
                 self._answered_at = asyncio.get_running_loop().time()
                 return answer
-            except _PASSING as error:
+            except _TRANSIENT as error:
                 if not idempotent or isinstance(error, faults.AuthenticationError):
                     raise
                 REDIS_ERRORS.labels(type(error).__name__).inc()
             await asyncio.sleep(self._rng.uniform(0.0, RETRY_DELAY_S))
             return await attempt()
         except (faults.RedisError, faults.RedisClusterException, OSError) as error:
-            raise _unavailable(operation, error) from error
+            if isinstance(error, faults.ResponseError) and any(word in str(error) for word in _DAMAGE):
+                self._answered_at = asyncio.get_running_loop().time()
+                raise Unreadable(f"Redis: {operation} met a key that is damaged ({error}).") from error
+            failed = self._failed(operation, error)
+            self.on_unavailable()
+            raise failed from error
         finally:
             self._turns.release()
 
@@ -206,7 +257,20 @@ class Scripts:
             async with asyncio.timeout(self._queue_timeout_s):
                 await self._turns.acquire()
         except TimeoutError:
-            raise _unavailable(operation, faults.TimeoutError("no turn: those before it get no answer")) from None
+            failed = self._failed(operation, faults.TimeoutError("no turn: those before it get no answer"))
+            self.on_unavailable()
+            raise failed from None
+
+    @staticmethod
+    def _failed(operation: str, error: Exception) -> LedgerUnavailable:
+        kind = type(error).__name__
+        REDIS_ERRORS.labels(kind).inc()
+        if isinstance(error, faults.ResponseError):
+            # It answers, so to look for it would lead astray.
+            next_step = "The server refuses this: `fmsg-mcpd doctor --only redis` says why and what to do."
+        else:
+            next_step = "Check that the server runs and that FMSG_REDIS_URL names it."
+        return LedgerUnavailable(f"Redis: {operation} failed ({kind}: {error}). {next_step}")
 
 
 def _heed(task: asyncio.Task[Any] | None, before: int) -> None:
@@ -215,16 +279,21 @@ def _heed(task: asyncio.Task[Any] | None, before: int) -> None:
         raise asyncio.CancelledError
 
 
-def _unavailable(operation: str, error: Exception) -> LedgerUnavailable:
-    kind = type(error).__name__
-    REDIS_ERRORS.labels(kind).inc()
-    if isinstance(error, faults.ResponseError):
-        # It answers, so to look for it would lead astray.
-        next_step = "The server refuses this: `fmsg-mcpd doctor --only redis` says why and what to do."
-    else:
-        next_step = "Check that the server runs and that FMSG_REDIS_URL names it."
-    return LedgerUnavailable(f"Redis: {operation} failed ({kind}: {error}). {next_step}")
-
-
 def _is_scalar(hint: Any) -> bool:
     return hint in (str, bytes, int, float)
+
+
+def _is_key(hint: Any) -> bool:
+    return hint is Key or Key in get_args(hint)[:1]
+
+
+_HEAL = """
+local dropped = 0
+for i = 1, #ARGV, 2 do
+  local held = redis.call('TYPE', ARGV[i])
+  held = held.ok or held
+  if held ~= 'none' and held ~= ARGV[i + 1] then dropped = dropped + redis.call('DEL', ARGV[i]) end
+end
+return dropped
+"""
+"""Keys and what they should hold, again and again."""

@@ -1,21 +1,20 @@
-"""Chores in Redis: work that outlives the request that left it.
+"""Deferred tasks in Redis: work that outlives the request that left it.
 
 All in one hash slot, since workers ask for the oldest of all callers; there are few of them. Both keys have a TTL::
 
-    {chores}:due               sorted set, "kind|caller|message id" → when it is due
-    {chores}:items             hash, the same → "attempts left-at", to drop what nobody could do for too long
+    {deferred}:due               sorted set, "kind|caller|message id" → when it is due
+    {deferred}:items             hash, the same → "attempts left-at", to drop what nobody could do for too long
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledger.limits import LedgerLimits
-from ledger.port import Chore
-from ledger.redis.scripts import Key, Scripts, script
+from ledger.port import DeferredTask
+from ledger.redis.scripts import HashKey, Scripts, SortedSetKey, script
 from ledger.redis.topology import Topology
 from ledger.unreadable import tell_unreadable
-from ledger.values import CallerKey
+from ledger.values import CallerKey, LedgerLimits
 
 
 @script(
@@ -31,8 +30,8 @@ from ledger.values import CallerKey
     """,
     idempotent=True,
 )
-def _add(*, due: Key, items: Key, item: str, due_s: str, attempts: int, ttl_ms: int) -> int:
-    """Leave a chore."""
+def _add(*, due: SortedSetKey, items: HashKey, item: str, due_s: str, attempts: int, ttl_ms: int) -> int:
+    """Leave a task."""
     raise NotImplementedError
 
 
@@ -56,8 +55,8 @@ def _add(*, due: Key, items: Key, item: str, due_s: str, attempts: int, ttl_ms: 
     """,
     idempotent=True,
 )
-def _due(*, due: Key, items: Key, limit: int, ttl_ms: int) -> list[list[bytes]]:
-    """The chores whose time has come; those too old are dropped."""
+def _due(*, due: SortedSetKey, items: HashKey, limit: int, ttl_ms: int) -> list[list[bytes]]:
+    """The tasks whose time has come; those too old are dropped."""
     raise NotImplementedError
 
 
@@ -68,61 +67,61 @@ def _due(*, due: Key, items: Key, limit: int, ttl_ms: int) -> list[list[bytes]]:
     """,
     idempotent=True,
 )
-def _done(*, due: Key, items: Key, item: str) -> int:
-    """Forget a chore."""
+def _done(*, due: SortedSetKey, items: HashKey, item: str) -> int:
+    """Forget a task."""
     raise NotImplementedError
 
 
-class RedisChores:
-    """See `ledger.port.Chores`."""
+class RedisDeferredTasks:
+    """See `ledger.port.DeferredTasks`."""
 
     def __init__(self, scripts: Scripts, topology: Topology, *, limits: LedgerLimits) -> None:
         self._scripts = scripts
-        self._due = topology.shared_key("chores", "due")
-        self._items = topology.shared_key("chores", "items")
-        self._ttl_ms = int(limits.chore_ttl_s * 1000)
+        self._due = topology.shared_key("deferred", "due")
+        self._items = topology.shared_key("deferred", "items")
+        self._ttl_ms = int(limits.deferred_ttl_s * 1000)
 
-    async def add(self, chore: Chore) -> None:
-        """See `ledger.port.Chores`."""
+    async def add(self, task: DeferredTask) -> None:
+        """See `ledger.port.DeferredTasks`."""
         await _add(
             self._scripts,
             due=self._due,
             items=self._items,
-            item=_item(chore),
-            due_s=repr(float(chore.due_s)),
-            attempts=chore.attempts,
+            item=_item(task),
+            due_s=repr(float(task.due_s)),
+            attempts=task.attempts,
             ttl_ms=self._ttl_ms,
         )
 
-    async def due(self, limit: int) -> Sequence[Chore]:
-        """See `ledger.port.Chores`."""
+    async def due(self, limit: int) -> Sequence[DeferredTask]:
+        """See `ledger.port.DeferredTasks`."""
         found = await _due(self._scripts, due=self._due, items=self._items, limit=limit, ttl_ms=self._ttl_ms)
-        chores = []
+        tasks = []
         for item, due_s, attempts in found:
             try:
-                chores.append(_chore(item, due_s, attempts))
+                tasks.append(_task(item, due_s, attempts))
             except ValueError:
                 # It names nothing that could be done, and would be the oldest for ever.
-                tell_unreadable("chore")
+                tell_unreadable("deferred_task")
                 await self._scripts.command("ZREM", self._due, item, idempotent=True)
                 await self._scripts.command("HDEL", self._items, item, idempotent=True)
-        return tuple(chores)
+        return tuple(tasks)
 
-    async def done(self, chore: Chore) -> None:
-        """See `ledger.port.Chores`."""
-        await _done(self._scripts, due=self._due, items=self._items, item=_item(chore))
+    async def done(self, task: DeferredTask) -> None:
+        """See `ledger.port.DeferredTasks`."""
+        await _done(self._scripts, due=self._due, items=self._items, item=_item(task))
 
     async def depth(self) -> int:
-        """See `ledger.port.Chores`."""
-        return int(await self._scripts.command("ZCARD", self._due, idempotent=True))
+        """See `ledger.port.DeferredTasks`."""
+        return int(await self._scripts.command("ZCARD", self._due, idempotent=True, holds="zset"))
 
 
-def _item(chore: Chore) -> str:
-    return f"{chore.kind}|{chore.caller}|{chore.message_id}"
+def _item(task: DeferredTask) -> str:
+    return f"{task.kind}|{task.caller}|{task.message_id}"
 
 
-def _chore(item: bytes, due_s: bytes, attempts: bytes) -> Chore:
+def _task(item: bytes, due_s: bytes, attempts: bytes) -> DeferredTask:
     kind, caller, message_id = item.decode().split("|")
-    return Chore(
+    return DeferredTask(
         kind=kind, caller=CallerKey(caller), message_id=int(message_id), due_s=float(due_s), attempts=int(attempts)
     )

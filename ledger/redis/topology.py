@@ -13,8 +13,9 @@ where the certificates name no addresses), and for Sentinel ``sentinel_username`
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Literal, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -59,6 +60,12 @@ _OPTIONS = (*_PATHS, "ssl_check_hostname", "sentinel_username", "sentinel_passwo
 Kind = Literal["standalone", "sentinel", "cluster"]
 
 
+SHARDS = 16
+"""Slots over which the records of all callers are spread (activations, leases). In one slot, one script could answer
+for all, but all of them would be on one node of a Cluster; in a slot per caller, thousands of scripts would be needed.
+All processes of a deployment must count the same, so it is no setting."""
+
+
 class BadRedisUrl(ValueError):
     """The URL of Redis cannot be understood. The text names the part, never a password."""
 
@@ -90,7 +97,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ESCAPE = "In a password, write / as %2F, ? as %3F, # as %23 and @ as %40."
-"""The usual cause of a URL that falls apart in the wrong place. No piece of it is shown: it may be of the password."""
+"""What usually makes a URL fall apart in the wrong place. No piece of it is shown: it may be of the password."""
 
 
 def parse_url(text: str) -> RedisUrl:
@@ -104,6 +111,8 @@ def parse_url(text: str) -> RedisUrl:
         raise BadRedisUrl(
             f"Redis URL: scheme {parts.scheme!r} is unknown. Use redis://, rediss://, redis+sentinel:// or redis+cluster://."
         )
+    if "#" in text or "@" in parts.path:
+        raise BadRedisUrl(f"Redis URL: a # or an @ stands where none belongs, so it is not used. {_ESCAPE}")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in options:
         if name not in _OPTIONS:
@@ -355,6 +364,9 @@ def _connection(url: RedisUrl) -> dict[str, Any]:
         "health_check_interval": HEALTH_CHECK_S,
         "retry": Retry(NoBackoff(), 0),
         "client_name": "fmsg-mcpd",
+        # Told by CLIENT SETINFO, which no server before 7.2 knows, and no ACL user of those can be allowed.
+        "lib_name": None,
+        "lib_version": None,
     }
     if url.tls:
         settings.update({name: url.options[name] for name in _PATHS if name in url.options})
@@ -364,3 +376,16 @@ def _connection(url: RedisUrl) -> dict[str, Any]:
             "0",
         )
     return settings
+
+
+def shard_of(caller: CallerKey) -> int:
+    """The shard of a caller, 0 … ``SHARDS - 1``."""
+    return zlib.crc32(caller.encode()) % SHARDS
+
+
+def by_shard(callers: Iterable[CallerKey]) -> dict[int, list[CallerKey]]:
+    """The callers by their shard, each once."""
+    found: dict[int, list[CallerKey]] = {}
+    for caller in dict.fromkeys(callers):
+        found.setdefault(shard_of(caller), []).append(caller)
+    return found

@@ -306,7 +306,7 @@ async def serve_http(
     loop = asyncio.get_running_loop()
     drain = Drain()
     timer_wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
-    parking: Parking | None = getattr(store, "parked", None)
+    parking: Parking | None = getattr(store, "shared_tokens", None)
     callers = Callers(http, settings, transport="http", clock=clock, rng=rng, parking=parking)
     held_calls = HeldCalls(settings.budgets)
     metrics.WAITS_BUDGET.set(settings.budgets.max_waits)

@@ -2,12 +2,12 @@
 
 What can go wrong, and what is done:
 
-- before the send: the draft is deleted; where that fails too, a chore deletes it later;
+- before the send: the draft is deleted; where that fails too, a deferred task deletes it later;
 - the send is refused: likewise;
 - the answer to the send is lost: the draft is looked at. It has a time → sent. It has none → it is deleted, which no
   later send can survive, so it is certain that nothing went out. It cannot be looked at → the outcome is unknown and
-  said so, a chore settles it, and nothing is ever sent a second time from here;
-- the process dies: the chore left when the draft was made deletes it.
+  said so, a deferred task settles it, and nothing is ever sent a second time from here;
+- the process dies: the deferred task left when the draft was made deletes it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fmsg.errors import (
 )
 from fmsg.message import AttachmentInfo, Draft, Message
 from ledger.deadlines import BEST_EFFORT_S, patient_for
-from ledger.port import Chore, Chores, LedgerError
+from ledger.port import DeferredTask, DeferredTasks, LedgerError
 from ledger.values import CallerKey
 from mcp_front.failures import ToolFailure
 from mcp_front.sending.compose import Outgoing
@@ -84,10 +84,10 @@ class Steps(Protocol):
 
 
 class Post(msgspec.Struct, frozen=True, kw_only=True):
-    """One caller's way out: the Web API, and the chores for what has to be done later."""
+    """One caller's way out: the Web API, and the deferred tasks for what has to be done later."""
 
     api: WebApi
-    chores: Chores
+    deferred: DeferredTasks
     caller: CallerKey
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -207,20 +207,25 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     async def _leave(self, kind: str, draft_id: int, *, due_in_s: float) -> None:
-        chore = Chore(kind=kind, caller=self.caller, message_id=draft_id, due_s=self.clock() + due_in_s)
+        task = DeferredTask(kind=kind, caller=self.caller, message_id=draft_id, due_s=self.clock() + due_in_s)
         try:
             with patient_for(BEST_EFFORT_S):
-                await self.chores.add(chore)
+                await self.deferred.add(task)
         except LedgerError:
-            log.warning("chore not left", extra={"action": "chore_lost", "chore": kind, "caller": self.caller})
+            log.warning(
+                "deferred task not left", extra={"action": "deferred_task_lost", "task": kind, "caller": self.caller}
+            )
 
     async def _done(self, kind: str, draft_id: int) -> None:
-        chore = Chore(kind=kind, caller=self.caller, message_id=draft_id, due_s=0.0)
+        task = DeferredTask(kind=kind, caller=self.caller, message_id=draft_id, due_s=0.0)
         try:
             with patient_for(BEST_EFFORT_S):
-                await self.chores.done(chore)
+                await self.deferred.done(task)
         except LedgerError:
-            log.warning("chore not taken back", extra={"action": "chore_kept", "chore": kind, "caller": self.caller})
+            log.warning(
+                "deferred task not taken back",
+                extra={"action": "deferred_task_kept", "task": kind, "caller": self.caller},
+            )
 
 
 def _same(message: Message, draft: Draft) -> bool:

@@ -65,6 +65,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     time_s: float | None = None
 
 
+class _Stored(msgspec.Struct, frozen=True):
+    record: Record | None
+    version: int
+
+
 class Lost(Exception):
     """Another call has taken the key over while this one was silent."""
 
@@ -120,6 +125,7 @@ class Once:
         self._sleep = sleep
         self._owner = secrets.token_hex(8)
         self._changing = asyncio.Lock()
+        self._stored: _Stored | None = None
 
     async def run(self, deliver: Callable[[Steps], Awaitable[Delivered]]) -> Delivered | Repeated:
         """``deliver`` it, unless a call with the same key has. Raises what ``deliver`` raises.
@@ -197,12 +203,13 @@ class Once:
     async def _change(self, **changes: Any) -> None:
         """Change the record and renew the lease. Raises `Lost`."""
         async with self._changing:
-            stored = await self._documents.load(self._post.caller, KIND, self._name)
-            record = self._read(stored)
+            stored = self._stored or await self._load()
+            record = stored.record
             if record is None or record.owner != self._owner:
                 raise Lost
             record = msgspec.structs.replace(record, lease_until_s=self._clock() + LEASE_S, **changes)
             if not await self._store(record, expected=stored.version):
+                await self._load()  # Raises `Unreadable` where it is not another call but damage.
                 raise Lost
 
     def _read(self, stored: Versioned) -> Record | None:
@@ -215,8 +222,14 @@ class Once:
             tell_unreadable(KIND, caller=self._post.caller)
             raise Unreadable from None
 
+    async def _load(self) -> _Stored:
+        stored = await self._documents.load(self._post.caller, KIND, self._name)
+        return _Stored(self._read(stored), stored.version)
+
     async def _store(self, record: Record, *, expected: int) -> bool:
-        return await self._documents.store(
+        """Whether nobody was faster. What is stored then is remembered: the next change need not load it."""
+        self._stored = None  # Where no answer comes, it is not known.
+        version = await self._documents.store(
             self._post.caller,
             KIND,
             self._name,
@@ -224,6 +237,9 @@ class Once:
             expected=expected,
             ttl_s=REMEMBERED_S,
         )
+        if version:
+            self._stored = _Stored(record, version)
+        return bool(version)
 
     @asynccontextmanager
     async def _renewing(self) -> AsyncIterator[None]:
@@ -255,8 +271,8 @@ class Once:
             log.warning("key not let go", extra={"action": "once_kept", "caller": self._post.caller})
 
     async def _leave_key(self, *, free: bool) -> None:
-        stored = await self._documents.load(self._post.caller, KIND, self._name)
-        record = self._read(stored)
+        stored = await self._load()
+        record = stored.record
         if record is None or record.owner != self._owner or record.time_s is not None:
             return
         if free:

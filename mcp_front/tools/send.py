@@ -197,7 +197,7 @@ async def _sent(
 ) -> ToolResult:
     """Everything about the message is checked before a draft exists; then it goes out, or nothing is left of it."""
     caller = context.caller
-    post = Post(api=caller.api, chores=context.store.chores, caller=caller.key)
+    post = Post(api=caller.api, deferred=context.store.deferred, caller=caller.key)
     with await _uploads(context, arguments) as uploads:
         key = arguments.idempotency_key
         if key is None:

@@ -15,7 +15,7 @@ from mcp_front.render import Fields, reference, rfc3339, shown_address
 from mcp_front.tools.arguments import Arguments
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.tool import ToolResult, define
-from mcp_front.waiting.subscription_record import Summary
+from mcp_front.waiting.subscribed import Summary
 
 
 class WaitSubscriptions(Arguments, frozen=True, kw_only=True):

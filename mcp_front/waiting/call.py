@@ -1,55 +1,127 @@
 """One held call of ``wait_for_message``: reading, deciding and sleeping in turn, until there is an answer.
 
-Nothing is decided here: what to return says `decide`, where to go on says `positions`, who keeps the position is the
-`keeper`'s. What goes wrong meanwhile (the store away, the host down, the ledger begun anew) is waited out.
+Nothing is decided here: `decide` says what to return, `positions` where to go on, the call's `policy` keeps the
+position. Trouble is waited out: a host that is down, a ledger that began anew, and a store that is away. Without the
+store nothing is read and nothing is returned, since only what the store has recorded has a position.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from fmsg.errors import HostUnreachable
+from fmsg.errors import FmsgError, HostUnreachable
 from ledger.deadlines import OutOfPatience, patient_until
 from ledger.port import LedgerUnavailable, NoLedger, StaleEpoch
 from ledger.values import CallerKey, Head
 from mcp_front.caller import Caller
 from mcp_front.gather import gather_with
 from mcp_front.waiting.backlog import Moved
-from mcp_front.waiting.behind import look_behind
-from mcp_front.waiting.cursor import Found, Pursuit
+from mcp_front.waiting.caller_state import Participant, Shared, StepContext
+from mcp_front.waiting.cursor import Cursor, Decided
 from mcp_front.waiting.decide import Return, WaitUntil
-from mcp_front.waiting.errors import SubscriptionAway
-from mcp_front.waiting.grounds import Grounds
-from mcp_front.waiting.policy import Keeper
-from mcp_front.waiting.request import Fit, Transport, WaitOutcome, WaitRequest, WaitSettings
+from mcp_front.waiting.policy import Policy, pending_after
+from mcp_front.waiting.request import (
+    TRANSIENT,
+    Fit,
+    SubscriptionAway,
+    Transport,
+    WaitOutcome,
+    WaitRequest,
+    retry_after_s,
+)
 from mcp_front.waiting.results import answer, answer_again, answer_nothing, notes_on
-from mcp_front.waiting.step_context import Footing, Stand
 from mcp_front.waiting.subscriptions import Delivery
 from mcp_front.waiting.sweep import Sweep
-from mcp_front.waiting.trouble import PASSING, retry_after_s
 from telemetry.metrics import GAPS, POLL_FALLBACKS, WAKE_LATENCY
 
-FIRST_STEP_S = 10.0
-"""Finding the position may take so long whatever the time limit: a call with a short one must get something, too."""
-LAST_STEP_S = 3.0
-"""The last look at the ledger, at the end of the call, may take so long."""
-STORE_GRACE_S = 1.0
-"""A store that hangs is waited for until so long after the time limit: the agent's own timer may be hardly longer."""
+SHORTEST_S = 10.0
+"""A call may take so long whatever its time limit: one with a short limit must get something, too."""
+GRACE_S = 1.0
+"""The last look, and a store that hangs, may make a call so much longer than its limit. The agent's own timer may be
+hardly longer."""
+END_S = 1.5
+"""So long after its limit a call ends at the latest, whatever the host does."""
 COALESCE_S = 0.05
-"""While a settle window is open, bells are answered so much later: only a full batch ends a window early, and a burst
-rings once per message."""
+"""While a settle window is open, notifications are answered so much later: only a full batch ends a window early, and a
+burst brings one per message."""
 TIMER_S = 0.001
 """Timers ring so much later: uvloop rounds to milliseconds, and one too soon costs steps until the moment comes."""
 STEADY_S = 0.5
-"""Pause between stretches of history where nothing qualifies."""
+"""Pause between stretches of the backlog where nothing qualifies."""
+STORE_PAUSE_S = 1.0
+"""After a store command failed, while the store answers others: half of it to one and a half."""
+BEGIN_WITHIN_S = 5.0
+"""So soon after its beginning a call may still take the newest message for its position."""
+HOST_PAGE = 100
+"""The longest page a host gives: drafts are listed too, and are no position."""
 MOVES_AT_ONCE = 4
 """How often in a row a position is found anew before the wait takes a breath, of a second."""
 
 _Answer = TypeVar("_Answer")
+
+
+class Alarm:
+    """Wakes one wait: at a time, or when something may have changed."""
+
+    def __init__(self) -> None:
+        self.rung = False
+        """Whether something may have changed since this was last reset."""
+        self._sleeper: asyncio.Future[None] | None = None
+        self._deaf = False
+
+    def ring(self, *, urgent: bool = False) -> None:
+        """Something may have changed; never blocks. ``urgent``: wakes a wait that is deaf to all else, too."""
+        self.rung = True
+        if self._sleeper is not None and (urgent or not self._deaf):
+            _end(self._sleeper)
+
+    async def sleep(self, until: float, *, deaf: bool) -> None:
+        """Until a time of the event loop's, or the next ring; ``deaf``: the next urgent one."""
+        loop = asyncio.get_running_loop()
+        sleeper = self._sleeper = loop.create_future()
+        self._deaf = deaf
+        timer = loop.call_at(until + TIMER_S, _end, sleeper)
+        try:
+            await sleeper
+        finally:
+            timer.cancel()
+            self._sleeper = None
+
+
+def _end(sleeper: asyncio.Future[None]) -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)
+
+
+class Timing:
+    """When one call is over and what is due before, in the event loop's time."""
+
+    def __init__(self, timeout_s: float, *, progress_s: float) -> None:
+        self.began = self.read_at = self.reread_at = asyncio.get_running_loop().time()
+        self.deadline = self.began + max(timeout_s, 0.0)
+        self.end = max(self.deadline + END_S, self.began + SHORTEST_S)
+        """Here the call ends, whatever host and store do."""
+        self.progress_at = self.began + progress_s
+        self.resume_at: float | None = None
+        self.window_ends_at: float | None = None
+        self.look_again_at: float | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the call began."""
+        return asyncio.get_running_loop().time() - self.began
+
+    def due(self, *more: float | None) -> float:
+        """The first of what is due."""
+        times = (self.deadline, self.resume_at, self.window_ends_at, self.look_again_at, *more)
+        return min(at for at in times if at is not None)
+
+    def patience(self) -> AbstractContextManager[None]:
+        """Around what is asked of the store: one that hangs must not make the call late."""
+        return patient_until(max(self.deadline, asyncio.get_running_loop().time()) + GRACE_S)
 
 
 class Held:
@@ -59,13 +131,10 @@ class Held:
         self,
         caller: Caller,
         request: WaitRequest,
-        keeper: Keeper,
-        grounds: Grounds,
+        policy: Policy,
+        shared: Shared,
         sweep: Sweep,
         *,
-        settings: WaitSettings,
-        clock: Callable[[], float],
-        rng: random.Random,
         progress: Callable[[float], Awaitable[None]] | None,
         drain: asyncio.Event | None,
         fit: Fit | None,
@@ -74,108 +143,118 @@ class Held:
         """How arrivals were found, as far as is known."""
         self._caller = caller
         self._request = request
-        self._keeper = keeper
+        self._policy = policy
+        self._shared = shared
         self._sweep = sweep
-        self._settings = settings
-        self._rng = rng
         self._progress = progress
         self._drain = drain
         self._fit = fit
-        self._loop = asyncio.get_running_loop()
-        self._began = self._loop.time()
-        self._deadline = self._began + max(request.timeout_s, 0.0)
-        self._footing = Footing(caller, request, grounds, settings, wake=self.wake, clock=clock)
-        self._stand: Stand | None = None
-        self._pursuit: Pursuit | None = None
+        self._alarm = Alarm()
+        self._timing = Timing(request.timeout_s, progress_s=shared.settings.progress_s)
+        self._participant = Participant(caller, request, shared, wake=self.wake, store_is_back=self.wake_now)
+        self._context: StepContext | None = None
+        self._cursor: Cursor | None = None
         self._refusal: Exception | None = None
         self._trouble: Exception | None = None
-        self._failures = self._moves = 0
-        self._wake_up: asyncio.Future[None] | None = None
-        self._rung = False
         self._backs_off = False
-        self._read_at = self._began
-        self._reread_at = self._began
-        self._resume_at: float | None = None
-        self._window_ends_at: float | None = None
-        self._look_again_at: float | None = None
         self._polls = False
-        self._progress_at = self._began + settings.progress_s
+        self._failures = self._moves = 0
+
+    # What others see of it
 
     @property
     def caller(self) -> CallerKey:
-        """See `mcp_front.waiting.sweep.Resting`."""
+        """Whose it is."""
         return self._caller.key
 
     @property
     def head(self) -> Head | None:
-        """See `mcp_front.waiting.sweep.Resting`."""
-        state = None if self._pursuit is None else self._pursuit.reader.state
+        """Where the ledger ended when this wait last read it."""
+        state = None if self._cursor is None else self._cursor.state
         return None if state is None else state.head
 
     def doubt(self) -> None:
-        """See `mcp_front.waiting.sweep.Resting`."""
-        if self._stand is not None:
-            self._stand.desk.doubt()
+        """Read on, and see anew whether the caller has a live feed."""
+        self._participant.state.doubt()
         self.wake()
 
     def wake(self) -> None:
         """Something may have changed; never blocks."""
-        self._rung = True
-        if self._wake_up is not None and not self._wake_up.done():
-            self._wake_up.set_result(None)
+        self._alarm.ring()
+
+    def wake_now(self) -> None:
+        """The process is about to end, or the store is back; never blocks."""
+        self._alarm.ring(urgent=True)
 
     def refuse(self, error: Exception) -> None:
         """The host refused this call's key when it was asked in the background."""
         self._refusal = error
-        self.wake()
+        self._alarm.ring(urgent=True)
 
     def release(self) -> None:
         """Let go of everything. The call is over.
 
-        Also of what refers back here: the garbage collector looks at what is held for long as good as never, and ended
-        waits would pile up until it does.
+        Long-lived objects are collected rarely, so a cycle here would leak ended waits.
         """
-        self._footing.release()
-        self._stand = self._pursuit = None
-        del self._footing, self._keeper
+        self._participant.release()
+        self._context = self._cursor = None
+        del self._participant, self._policy
+
+    # The call
 
     async def run(self) -> WaitOutcome:
         """Wait. Raises `WaitError`, and what the host answers about the key or the arguments."""
         while True:
             closing = self._closing
-            outcome = await self._try(closing)
-            away = isinstance(self._trouble, LedgerUnavailable)
-            if outcome is None and closing and away and not self._request.subscription:
-                outcome = await self._try(closing)  # the host can be looked at without the store
-            if outcome is not None:
-                return outcome
-            if closing or (away and self._request.subscription and self._closing):
+            if not self._shared.store_is_away:
+                outcome = await self._try(closing)
+                if outcome is not None:
+                    return outcome
+            if self._policy.position_id is None:
+                await self._begin_without_store()
+            if closing or self._is_late:
                 return await self._give_up()
             await self._sleep()
 
-    @property
-    def _closing(self) -> bool:
-        return self._loop.time() >= self._deadline or (self._drain is not None and self._drain.is_set())
+    async def _begin_without_store(self) -> None:
+        """Take the newest message the host lists for the position of a call that begins now: one request.
+
+        Without it the call would end without a position, and the next one would begin later than this one did.
+        """
+        failed = self._shared.store_is_away or isinstance(self._trouble, LedgerUnavailable)
+        if not failed or self._request.subscription or self._timing.elapsed_s > BEGIN_WITHIN_S:
+            return
+        try:
+            async with asyncio.timeout_at(self._timing.end):
+                page = await self._caller.api.list_received(limit=HOST_PAGE)
+        except (TimeoutError, *TRANSIENT) as error:
+            self._trouble = self._trouble or error
+            return
+        self._policy.begin(max((message.id for message in page.messages if not message.is_draft), default=0))
 
     @property
-    def _elapsed_s(self) -> float:
-        return self._loop.time() - self._began
+    def _closing(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        return now >= self._timing.deadline or (self._drain is not None and self._drain.is_set())
+
+    @property
+    def _is_late(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._timing.end
 
     async def _try(self, closing: bool) -> WaitOutcome | None:
         """One step, and what may go wrong with it."""
-        now = self._loop.time()
-        limit = max(now + LAST_STEP_S if closing else self._deadline, self._began + FIRST_STEP_S)
-        self._rung = self._backs_off = False
-        self._resume_at = self._window_ends_at = None
-        if self._look_again_at is not None and self._look_again_at <= now:
-            self._pursuit = None
+        timing, loop = self._timing, asyncio.get_running_loop()
+        self._alarm.rung = self._backs_off = False
+        timing.resume_at = timing.window_ends_at = None
+        if timing.look_again_at is not None and timing.look_again_at <= loop.time():
+            self._cursor = None
         try:
-            with self._hurried():
-                async with asyncio.timeout_at(limit):
+            async with asyncio.timeout_at(timing.end):
+                with timing.patience():
                     step = await self._step(closing)
-            outcome = await self._respond(step)
+                outcome = await self._respond(step)
         except TimeoutError:
-            return None
+            self._trouble = self._trouble or HostUnreachable("the host did not answer before the time limit")
         except Moved as moved:
             self._begin_anew(moved.cause)
         except (NoLedger, StaleEpoch):
@@ -184,217 +263,222 @@ class Held:
             self._trouble = error
         except LedgerUnavailable as error:
             self._store_failed(error)
-        except PASSING as error:
-            self._trouble = error
-            self._failures += 1
-            delay_s = retry_after_s(error, self._failures, longest_s=self._settings.poll_max_s, rng=self._rng)
-            self._resume_at = self._loop.time() + delay_s
-            self._backs_off = True
+        except TRANSIENT as error:
+            self._back_off(error)
         else:
             self._moves = self._failures = 0
             return outcome
         return None
 
-    async def _step(self, closing: bool) -> Found | Delivery | None:
+    async def _step(self, closing: bool) -> Decided | Delivery | None:
         """Read and decide. None: begin again at once."""
-        if await self._footing.choose():
-            self._begin_anew("store")
-        stand = self._stand = await self._footing.stand(elapsed=lambda: self._elapsed_s)
-        self.transport = stand.transport
-        if self._pursuit is None:
-            start = await self._keeper.start(stand)
-            again_s = self._keeper.look_again_s
-            self._look_again_at = None if again_s is None else self._loop.time() + again_s
+        timing = self._timing
+        context = self._context = await self._participant.prepare(elapsed=lambda: timing.elapsed_s)
+        self.transport = context.transport
+        if self._cursor is None:
+            start = await self._policy.start(context)
+            again_s = self._policy.look_again_s
+            timing.look_again_at = None if again_s is None else asyncio.get_running_loop().time() + again_s
             if start is None or isinstance(start, Delivery):
-                self._rung = start is None
+                self._alarm.rung = start is None
                 return start
-            if start.past is not None and not start.past.is_empty:
+            if start.backlog is not None and not start.backlog.is_empty:
                 GAPS.labels("history").inc()
-            self._pursuit = Pursuit(
+            self._cursor = Cursor(
                 self._caller.api,
-                stand.ledger,
-                stand.caller,
-                stand.positions,
+                context.ledger,
+                context.caller,
+                context.positions,
                 start,
-                filters=self._keeper.filters(stand.filters),
+                filters=self._policy.filters(context.filters),
                 settle_s=self._request.settle_s,
-                max_batch=self._settings.max_batch,
-                saw=stand.saw,
+                max_batch=self._shared.settings.max_batch,
             )
-        if stand.transport == "poll" and not closing:
-            self._poll(stand)
+        if context.transport == "poll" and not closing:
+            self._poll(context)
         if self._refusal is not None:
             raise self._refusal
-        self._read_at = self._loop.time()
-        if self._read_at >= self._reread_at:
-            self._reread_at = self._read_at + self._settings.reread_s * self._rng.uniform(0.85, 1.15)
-            self._pursuit.forget_questions()
-        found = await self._pursuit.pursue(
-            elapsed_s=self._elapsed_s, closing=closing, given=self._keeper.given, marks=self._keeper.reads_marks
+        self._reread(self._cursor)
+        found = await self._cursor.pursue(
+            elapsed_s=timing.elapsed_s, closing=closing, given=self._policy.given, marks=self._policy.marks
         )
-        self._footing.saw_epoch(self._pursuit.reader.epoch)
-        self._trouble = stand.desk.trouble if stand.transport == "poll" else None
+        context.state.saw_epoch(self._cursor.epoch)
+        self._trouble = context.state.trouble if context.transport == "poll" else None
         self._plan(found)
         return found
 
-    def _poll(self, stand: Stand) -> None:
+    def _poll(self, context: StepContext) -> None:
         if not self._polls:
             self._polls = True
-            POLL_FALLBACKS.labels("store" if stand.emergency else "feed").inc()
-        stand.desk.poll(stand.positions, self.refuse)
+            POLL_FALLBACKS.labels("feed").inc()
+        context.state.poll(context.look, self.refuse)
 
-    def _plan(self, found: Found) -> None:
-        """When to look again, whatever the bells say."""
+    def _reread(self, cursor: Cursor) -> None:
+        timing = self._timing
+        timing.read_at = asyncio.get_running_loop().time()
+        if timing.read_at >= timing.reread_at:
+            jitter = self._shared.rng.uniform(0.85, 1.15)
+            timing.reread_at = timing.read_at + self._shared.settings.reread_s * jitter
+            cursor.forget_questions()
+
+    def _plan(self, found: Decided) -> None:
+        """When to look again, whatever the notifications say."""
+        now = asyncio.get_running_loop().time()
         if found.paused:
-            self._resume_at = self._loop.time() + STEADY_S
+            self._timing.resume_at = now + STEADY_S
         if isinstance(found.decision, WaitUntil) and found.decision.until_s is not None:
-            self._window_ends_at = self._loop.time() + max(found.decision.until_s - found.view.now_s, 0.0)
+            self._timing.window_ends_at = now + max(found.decision.until_s - found.view.now_s, 0.0)
+
+    # Trouble
 
     def _begin_anew(self, cause: str) -> None:
         """The position has to be found anew: by its id, in whatever ledger there is now."""
         GAPS.labels(cause).inc()
         if cause in ("epoch", "shorter"):
-            self._footing.disturbed()
-        self._keeper.leave(self._pursuit, foreign=cause != "trimmed", away=cause == "store")
-        self._pursuit = None
+            self._participant.state.was_reset()
+        self._policy.moved(self._cursor, foreign=cause != "trimmed")
+        self._cursor = None
         self._moves += 1
-        self._resume_at = self._loop.time() + (0.0 if self._moves <= MOVES_AT_ONCE else 1.0)
+        pause_s = 0.0 if self._moves <= MOVES_AT_ONCE else 1.0
+        self._timing.resume_at = asyncio.get_running_loop().time() + pause_s
 
     def _store_failed(self, error: LedgerUnavailable) -> None:
-        self._trouble = SubscriptionAway(self._request.subscription) if self._request.subscription else error
-        self._footing.store_failed()
-        self._keeper.leave(self._pursuit, foreign=True, away=True)
-        self._pursuit = None
-        pause_s = self._settings.retry_store_s if self._request.subscription else 0.0
-        self._resume_at = self._loop.time() + pause_s
+        self._trouble = error
+        self._policy.store_failed()
+        pause_s = STORE_PAUSE_S * self._shared.rng.uniform(0.5, 1.5)
+        self._timing.resume_at = asyncio.get_running_loop().time() + pause_s
+        self._backs_off = True
 
-    async def _respond(self, step: Found | Delivery | None) -> WaitOutcome | None:
+    def _back_off(self, error: FmsgError) -> None:
+        self._trouble = error
+        self._failures += 1
+        longest_s = self._shared.settings.poll_max_s
+        delay_s = retry_after_s(error, self._failures, longest_s=longest_s, rng=self._shared.rng)
+        self._timing.resume_at = asyncio.get_running_loop().time() + delay_s
+        self._backs_off = True
+
+    # The answer
+
+    async def _respond(self, step: Decided | Delivery | None) -> WaitOutcome | None:
         """The answer, if there is one and it is ours to give. What comes from the ledger needs an accepted key."""
-        if step is None or (isinstance(step, Found) and not isinstance(step.decision, Return)):
+        if step is None or (isinstance(step, Decided) and not isinstance(step.decision, Return)):
             return None
-        await self._caller.confirm(within_s=self._settings.confirm_s)
+        await self._caller.confirm(within_s=self._shared.settings.confirm_s)
         if isinstance(step, Delivery):
             return await self._give_again(step)
-        if isinstance(step.decision, Return) and self._pursuit is not None:
-            return await self._give(step, step.decision, self._pursuit)
+        if isinstance(step.decision, Return) and self._cursor is not None and self._context is not None:
+            return await self._give(step, step.decision, self._cursor, self._context)
         return None
 
-    async def _give(self, found: Found, decision: Return, pursuit: Pursuit) -> WaitOutcome | None:
-        if self._stand is None:
-            raise RuntimeError("nothing was read yet")
-        ready_s = self._loop.time()
-        recorded: bool | None = None
-        if self._fit is not None and (ahead := self._keeper.ahead(self._stand, pursuit, decision)) is not None:
-            recorded = await gather_with(self._fit(decision.batch), self._hurry(ahead))
+    async def _give(self, found: Decided, decision: Return, cursor: Cursor, context: StepContext) -> WaitOutcome | None:
+        ready_at = asyncio.get_running_loop().time()
+        early = self._policy.record_early(context, cursor, decision) if self._fit is not None else None
+        if self._fit is not None and early is not None:
+            await gather_with(self._fit(decision.batch), self._in_time(early))
         elif self._fit is not None:
             count = await self._fit(decision.batch)
-            decision = pursuit.shorten(found, count) if count < len(decision.batch) else decision
-        after_id = await self._hurry(self._keeper.keep(self._stand, pursuit, decision, recorded=recorded))
+            decision = cursor.shorten(found, count) if count < len(decision.batch) else decision
+        record = self._policy.record(context, cursor, decision, done=early is not None)
+        after_id = await self._in_time(record)
         if after_id is None:
-            self._pursuit = None
-            self._rung = True
+            self._cursor = None
+            self._alarm.rung = True
             return None
-        now_s = found.view.now_s + self._loop.time() - ready_s
+        now_s = found.view.now_s + asyncio.get_running_loop().time() - ready_at
         WAKE_LATENCY.observe(max(now_s - max(decision.due_s, found.view.began_s), 0.0))
-        return answer(found, decision, pursuit, after_id=after_id, transport=self.transport, notes=self._notes())
+        return answer(found, decision, cursor, after_id=after_id, transport=self.transport, notes=self._notes())
 
     async def _give_again(self, delivery: Delivery) -> WaitOutcome | None:
-        again = not self._keeper.is_own(delivery)
-        behind = await look_behind(self._keeper, self._stand, self._caller.api, max_batch=self._settings.max_batch)
-        outcome = answer_again(delivery, behind, again=again, transport=self.transport, notes=self._notes())
+        again = not self._policy.is_own(delivery)
+        max_batch = self._shared.settings.max_batch
+        pending = await pending_after(self._policy, self._context, self._caller.api, max_batch=max_batch)
+        outcome = answer_again(delivery, pending, again=again, transport=self.transport, notes=self._notes())
         if self._fit is not None:
             await self._fit(outcome.ids)
-        if again and not await self._hurry(self._keeper.keep_again(delivery)):
-            self._rung = True
+        if again and not await self._in_time(self._policy.record_again(delivery)):
+            self._alarm.rung = True
             return None
         return outcome
 
-    def _hurried(self) -> AbstractContextManager[None]:
-        """Around what is asked of the store: one that hangs must not make the call late."""
-        return patient_until(max(self._deadline, self._loop.time()) + STORE_GRACE_S)
-
-    async def _hurry(self, work: Awaitable[_Answer]) -> _Answer:
-        with self._hurried():
+    async def _in_time(self, work: Awaitable[_Answer]) -> _Answer:
+        with self._timing.patience():
             return await work
 
     async def _give_up(self) -> WaitOutcome:
         """The time is over: a normal result with a good position. Raises where there is no position to name yet."""
         accepted = False
-        after_id = self._keeper.position_id
-        try:
-            with self._hurried():
-                async with asyncio.timeout(LAST_STEP_S):
-                    await self._caller.confirm(within_s=self._settings.confirm_s)
+        after_id = self._policy.position_id
+        if not self._shared.store_is_away:
+            try:
+                async with asyncio.timeout_at(self._timing.end):
+                    await self._caller.confirm(within_s=self._shared.settings.confirm_s)
                     accepted = True
-                    if self._stand is not None and self._pursuit is not None:
-                        after_id = await self._keeper.close(self._stand, self._pursuit)
-        except (TimeoutError, LedgerUnavailable, NoLedger, StaleEpoch, *PASSING) as error:
-            self._trouble = self._trouble or error
+                    if self._context is not None and self._cursor is not None:
+                        after_id = await self._in_time(self._policy.close(self._context, self._cursor))
+            except (TimeoutError, LedgerUnavailable, NoLedger, StaleEpoch, *TRANSIENT) as error:
+                self._trouble = self._trouble or error
         if after_id is None:
-            raise self._trouble or HostUnreachable("the host did not answer before the time limit; call again")
-        return answer_nothing(
-            self._pursuit if accepted else None, after_id=after_id, transport=self.transport, notes=self._notes()
-        )
+            raise self._without_position()
+        cursor = self._cursor if accepted else None
+        return answer_nothing(cursor, after_id=after_id, transport=self.transport, notes=self._notes())
+
+    def _without_position(self) -> Exception:
+        trouble = self._trouble
+        if self._shared.store_is_away or isinstance(trouble, LedgerUnavailable):
+            if self._request.subscription:
+                return SubscriptionAway(self._request.subscription)
+            return trouble or LedgerUnavailable("The server's store is away.")
+        return trouble or HostUnreachable("the host did not answer before the time limit; call again")
 
     def _notes(self) -> tuple[str, ...]:
-        emergency = self._stand is not None and self._stand.emergency
-        own = notes_on(self._trouble, emergency=emergency, subscribed=self._request.subscription is not None)
-        return (*self._keeper.notes, *own)
+        away = LedgerUnavailable("away") if self._shared.store_is_away else None
+        return (*self._policy.notes, *notes_on(away or self._trouble))
+
+    # Sleeping
 
     async def _sleep(self) -> None:
-        """Until a bell rings or something is due. A host in trouble is left alone, whatever rings."""
-        window = self._window_ends_at
-        if self._rung and window is None and not self._backs_off:
+        """Until a notification comes or something is due. A host or store in trouble is left alone till it is time."""
+        timing = self._timing
+        away = self._shared.store_is_away
+        deaf = away or self._backs_off
+        window = timing.window_ends_at
+        if self._alarm.rung and window is None and not deaf:
             return
-        at = self._next_at()
-        deaf = self._backs_off
-        if self._rung and window is not None:
+        until = self._next_at(away=away)
+        if self._alarm.rung and window is not None and not away:
             deaf = True
-            at = min(at, self._read_at + COALESCE_S)
-        future: asyncio.Future[None] = self._loop.create_future()
-        if not deaf:
-            self._wake_up = future
-        rests = self._rests
+            until = min(until, timing.read_at + COALESCE_S)
+        rests = self._rests and not away
         if rests:
             self._sweep.add(self)
-        timer = self._loop.call_at(at + TIMER_S, _ring, future)
         try:
-            await future
+            await self._alarm.sleep(until, deaf=deaf)
         finally:
-            timer.cancel()
-            self._wake_up = None
             if rests:
                 self._sweep.discard(self)
-        if self._progress is not None and self._loop.time() >= self._progress_at:
-            self._progress_at += self._settings.progress_s
-            await self._progress(self._elapsed_s)
+        if self._progress is not None and asyncio.get_running_loop().time() >= timing.progress_at:
+            timing.progress_at += self._shared.settings.progress_s
+            await self._progress(timing.elapsed_s)
 
     @property
     def _rests(self) -> bool:
         """Whether a live feed fills the ledger, all of it was read and nothing is open: the sweep re-reads it."""
         return (
-            self._pursuit is not None
-            and self._stand is not None
-            and self._stand.transport == "websocket"
+            self._cursor is not None
+            and self._context is not None
+            and self._context.transport == "websocket"
             and not self._backs_off
-            and self._pursuit.reader.at_rest
+            and self._cursor.at_rest
         )
 
-    def _next_at(self) -> float:
-        times = [self._deadline]
-        if self._pursuit is not None and self._stand is not None and not self._backs_off:
-            if self._rests:
-                times.append(max(self._stand.desk.next_activation_at, self._reread_at))
-            else:
-                times.append(self._reread_at)
-            if self._stand.transport == "poll":
-                times.append(self._stand.desk.next_look_at)
-        times.extend(at for at in (self._resume_at, self._window_ends_at, self._look_again_at) if at is not None)
-        if self._progress is not None:
-            times.append(self._progress_at)
-        return min(times)
-
-
-def _ring(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+    def _next_at(self, *, away: bool) -> float:
+        timing = self._timing
+        progress_at = timing.progress_at if self._progress is not None else None
+        if away:
+            return min(timing.deadline, progress_at or timing.deadline)
+        if self._cursor is None or self._context is None or self._backs_off:
+            return timing.due(progress_at)
+        state = self._context.state
+        reread_at = max(state.next_activation_at, timing.reread_at) if self._rests else timing.reread_at
+        look_at = state.next_look_at if self._context.transport == "poll" else None
+        return timing.due(progress_at, reread_at, look_at)

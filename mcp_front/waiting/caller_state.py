@@ -1,4 +1,5 @@
-"""What all waits of one caller in this process share: the activation, the word on the feed, and the looks at the host.
+"""What the waits of one process share: per caller the activation, the feed's state and the looks at the host's list;
+per process whether the store can be used and which daemons live.
 
 However many calls of a caller are held, the host is asked once, and the store is asked for the feed once in a while.
 """
@@ -8,33 +9,40 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 
+from fmsg.address import fold
 from fmsg.errors import FmsgError
-from ledger.catch_up import CaughtUp
+from ledger.catch_up import CaughtUp, catch_up
 from ledger.deadlines import in_time
-from ledger.port import LedgerError, LedgerUnavailable, NoLedger, Store
+from ledger.port import Documents, Ledger, LedgerError, LedgerUnavailable, Store
 from ledger.values import CallerKey
 from mcp_front.caller import Caller
+from mcp_front.waiting.decide import Filters
 from mcp_front.waiting.positions import Positions
-from mcp_front.waiting.recent import Recent
-from mcp_front.waiting.request import Transport, WaitSettings
-from mcp_front.waiting.resets import LOOK_BACK_S, Unrest, load_unrest, save_unrest
-from mcp_front.waiting.trouble import PASSING, retry_after_s
+from mcp_front.waiting.request import TRANSIENT, Transport, WaitRequest, WaitSettings, retry_after_s
+from mcp_front.waiting.resets import load_reset, save_reset
+from mcp_front.waiting.threads import root_named_by
 
-IDLE_DESKS = 10_000
-"""Desks kept without a wait, so that a caller that calls again at once is not reported active again. 1 kB each."""
-MAX_OWED_MARKS = 500
-"""Returned messages of one caller that a store which is away is told of later; more come again unmarked, if at all."""
+IDLE_STATES = 10_000
+"""States kept without a wait, so that a caller that calls again at once is not reported active again. 1 kB each."""
 CREDENTIAL_RETRY_S = 5.0
 """How soon a feed that asks for a credential is given one, though its caller was reported active a moment ago."""
+SPREAD_S = 1.0
+"""Over how long waits are woken that all have a reason to read at the same moment."""
+
+Look = Callable[[], Awaitable[CaughtUp]]
+"""Compares the host's list with the caller's ledger."""
 
 
-class _Turn:
-    """One asks the store at a time, for all who queue here; they share its failure, too.
+class OneAtATime:
+    """One caller asks the store while the others queue; they share its failure.
 
-    Else each of thousands would find out in turn, for as long as a frozen server holds a command, that it is away.
+    Without this each of thousands would find out in turn, for as long as a frozen server holds a command, that the
+    store is away.
     """
 
     def __init__(self) -> None:
@@ -42,8 +50,8 @@ class _Turn:
         self._failures = 0
 
     @asynccontextmanager
-    async def take(self) -> AsyncIterator[None]:
-        """Queue, then ask. Raises `LedgerUnavailable` where somebody has failed to meanwhile."""
+    async def turn(self) -> AsyncIterator[None]:
+        """Queue, then ask. Raises `LedgerUnavailable` where another has failed to meanwhile."""
         failures = self._failures
         async with in_time(), self._lock:
             if self._failures != failures:
@@ -55,8 +63,8 @@ class _Turn:
                 raise
 
 
-class Members:
-    """The live daemons, asked for once in a while by whoever needs them."""
+class LiveDaemons:
+    """The ids of the live daemons, read from the store once in a while for all waits."""
 
     def __init__(self, store: Store, *, cache_s: float, absent_s: float) -> None:
         self._store = store
@@ -64,13 +72,13 @@ class Members:
         self._absent_s = absent_s
         self._ids = frozenset[str]()
         self._read_at = float("-inf")
-        self._turn = _Turn()
+        self._asking = OneAtATime()
 
     async def alive(self, daemon: str) -> bool:
         """Whether a daemon's heartbeat was there a moment ago. Raises what the store raises."""
         if daemon in self._ids and asyncio.get_running_loop().time() - self._read_at < self._cache_s:
             return True
-        async with self._turn.take():
+        async with self._asking.turn():
             now = asyncio.get_running_loop().time()
             if now - self._read_at >= (self._cache_s if daemon in self._ids else self._absent_s):
                 self._ids = frozenset(member.id for member in await self._store.fleet.members())
@@ -78,122 +86,89 @@ class Members:
         return daemon in self._ids
 
 
-class Desk:
-    """One caller's shared state on one store. Times are the event loop's."""
+class CallerState:
+    """What the waits of one caller share. Times are the event loop's unless they say otherwise."""
 
-    def __init__(self, caller: CallerKey, store: Store, members: Members, settings: WaitSettings, rng: random.Random):
-        self.epoch = ""
-        """The life of the caller's ledger, as last read."""
-        self.unrest: Unrest | None = None
-        """The last change of ledgers this process saw."""
-        self.unrest_is_stored = True
-        """Whether the other replicas can know of it."""
-        self._away_since_s = float("inf")
-        self._owed_marks: dict[int, None] = {}
-        self.recent = Recent()
-        """What this process read of the ledger."""
+    def __init__(self, caller: CallerKey, shared: Shared) -> None:
         self.trouble: FmsgError | None = None
         """Why the last look at the host failed; None after one that did not."""
         self._caller = caller
-        self._store = store
-        self._members = members
-        self._settings = settings
-        self._rng = rng
+        self._shared = shared
+        self._epoch = ""
+        self._reset_at_s: float | None = None
+        self._reset_is_stored = True
         self._wakes: list[Callable[[], None]] = []
         self._activated_at = float("-inf")
         self._needs_credential = False
         self._transport: Transport = "poll"
         self._transport_at = float("-inf")
-        self._turn = _Turn()
+        self._asking = OneAtATime()
         self._look: asyncio.Task[CaughtUp] | None = None
         self._look_at = float("-inf")
         self._failures = 0
 
     @property
     def idle(self) -> bool:
-        """Whether no wait sits here."""
+        """Whether no wait of the caller is held."""
         return not self._wakes
 
-    @property
-    def next_look_at(self) -> float:
-        """When the host is to be asked again while no feed is live; never, while it is being asked."""
-        return float("inf") if self._look is not None else self._look_at
-
     def join(self, wake: Callable[[], None]) -> None:
-        """A wait sits down; ``wake`` is called after each look at the host."""
+        """A wait begins; ``wake`` is called after each look at the host."""
         self._wakes.append(wake)
 
     def leave(self, wake: Callable[[], None]) -> None:
         """A wait is over. The last one ends the look that is going on."""
         self._wakes.remove(wake)
         if not self._wakes and self._look is not None:
-            # Whoever sits down before it has ended must not end with it: a renewed wait comes at once.
+            # A wait that joins before the look has ended must not end with it: a renewed wait comes at once.
             look, self._look = self._look, None
             look.cancel()
 
-    def away_since(self, since_s: float) -> None:
-        """The store does not answer, and positions are handed out without it. POSIX seconds."""
-        self._away_since_s = min(self._away_since_s, since_s)
+    # The ledger's resets
 
-    def saw_epoch(self, epoch: str, *, now_s: float) -> None:
-        """The life of the ledger that was read from; another than before is a change. ``now_s``: POSIX seconds."""
-        if self.epoch and epoch != self.epoch:
-            self.changed(now_s=now_s)
-        self.epoch = epoch
-        self._away_since_s = float("inf")
+    def saw_epoch(self, epoch: str) -> None:
+        """The life of the ledger that was read just now; another one than before means a reset."""
+        if self._epoch and epoch != self._epoch:
+            self.was_reset()
+        self._epoch = epoch
 
-    def changed(self, *, now_s: float) -> None:
-        """The ledger began anew or lost its end, some time before ``now_s``; while it did not answer, if it did not."""
-        self.recent.end()
-        # What was emptied may have forgotten that the caller is active, too.
-        self._activated_at = float("-inf")
-        self.unrest = Unrest(min(now_s, self._away_since_s) - LOOK_BACK_S, now_s).joined(self.unrest)
-        self.unrest_is_stored = False
+    def was_reset(self) -> None:
+        """The ledger began anew or lost its end."""
+        self._activated_at = float("-inf")  # the store may have forgotten that the caller is active, too
+        self._reset_at_s = self._shared.clock()
+        self._reset_is_stored = False
 
-    async def known_unrest(self, *, now_s: float) -> Unrest | None:
-        """The last change that any replica saw, as of ``now_s`` (POSIX). Raises what the store raises."""
-        stored = await load_unrest(self._store.documents, self._caller, now_s=now_s)
-        return stored if self.unrest is None else self.unrest.joined(stored)
+    async def last_reset(self, epoch: str) -> float | None:
+        """When any replica saw the last reset (POSIX), given the ledger's present life. Raises as the store does."""
+        self.saw_epoch(epoch)
+        stored = await load_reset(self._shared.store.documents, self._caller, now_s=self._shared.clock())
+        return max((at_s for at_s in (stored, self._reset_at_s) if at_s is not None), default=None)
 
-    async def store_unrest(self) -> None:
-        """Tell the other replicas. Raises what the store raises."""
-        if self.unrest is not None and not self.unrest_is_stored:
-            await save_unrest(self._store.documents, self._caller, self.unrest)
-            self.unrest_is_stored = True
+    async def store_reset(self) -> None:
+        """Tell the other replicas of a reset seen here. Raises what the store raises."""
+        if self._reset_at_s is not None and not self._reset_is_stored:
+            await save_reset(self._shared.store.documents, self._caller, self._reset_at_s)
+            self._reset_is_stored = True
 
-    def owe_marks(self, message_ids: Iterable[int]) -> None:
-        """Messages were returned while the store could not be told so."""
-        self._owed_marks.update(dict.fromkeys(message_ids))
-        for gone in list(self._owed_marks)[:-MAX_OWED_MARKS]:
-            del self._owed_marks[gone]
-
-    async def pay_marks(self) -> None:
-        """Tell the store now, so that they are marked should they come again. Raises what the store raises."""
-        if self._owed_marks:
-            owed, self._owed_marks = self._owed_marks, {}
-            try:
-                with suppress(NoLedger):
-                    await self._store.ledger.note_returned(self._caller, above=owed, position=0)
-            except BaseException:
-                self.owe_marks(owed)
-                raise
+    # The activation and the feed
 
     @property
     def next_activation_at(self) -> float:
         """When the caller is to be reported active again."""
         if self._needs_credential:
             return self._activated_at + CREDENTIAL_RETRY_S
-        settled = self._transport == "websocket"
-        return self._activated_at + (self._settings.activate_s if settled else self._settings.activate_unsettled_s)
+        settings = self._shared.settings
+        live = self._transport == "websocket"
+        return self._activated_at + (settings.activate_s if live else settings.activate_unsettled_s)
 
     async def activate(self, caller: Caller) -> None:
         """Say now and then that the caller is active and leave its token for the feed. Raises as the store does."""
-        if self._now() < self.next_activation_at:
+        if _now() < self.next_activation_at:
             return
-        before, self._activated_at = self._activated_at, self._now()
+        before, self._activated_at = self._activated_at, _now()
         try:
             token = await caller.token()
-            await self._store.activations.activate(
+            await self._shared.store.activations.activate(
                 self._caller,
                 address=caller.address,
                 api_url=caller.api_url,
@@ -205,54 +180,61 @@ class Desk:
             raise
 
     def doubt(self) -> None:
-        """Do not believe the last word on the feed any more."""
+        """Ask anew for the feed's state with the next step."""
         self._transport_at = float("-inf")
 
     async def transport(self) -> Transport:
         """Whether a live feed records this caller's arrivals. Raises what the store raises."""
         if self._knows_transport():
             return self._transport
-        async with self._turn.take():
+        async with self._asking.turn():
             if not self._knows_transport():
-                report = await self._store.activations.feed(self._caller)
-                live = report is not None and report.live and await self._members.alive(report.daemon)
+                report = await self._shared.store.activations.feed(self._caller)
+                live = report is not None and report.live and await self._shared.daemons.alive(report.daemon)
                 self._needs_credential = report is not None and report.needs_credential
                 self._transport = "websocket" if live else "poll"
-                self._transport_at = self._now()
+                self._transport_at = _now()
         return self._transport
 
     def _knows_transport(self) -> bool:
-        settings = self._settings
+        settings = self._shared.settings
         believed_s = settings.feed_cache_s if self._transport == "websocket" else settings.no_feed_cache_s
-        return self._now() - self._transport_at < believed_s
+        return _now() - self._transport_at < believed_s
 
-    async def look(self, positions: Positions) -> CaughtUp:
-        """Look at the host's list now, with whoever else wants to. Raises what the host and the store raise."""
+    # Looks at the host's list
+
+    @property
+    def next_look_at(self) -> float:
+        """When the host is to be asked again while no feed is live; never, while it is being asked."""
+        return float("inf") if self._look is not None else self._look_at
+
+    async def look(self, compare: Look) -> CaughtUp:
+        """Look at the host's list now, together with other waits that do. Raises what host and store raise."""
         others = self._look is not None
         try:
-            return await asyncio.shield(self._looking(positions))
+            return await asyncio.shield(self._looking(compare))
         except FmsgError as error:
-            if not others or isinstance(error, PASSING):
+            if not others or isinstance(error, TRANSIENT):
                 raise
         # It was the key of another of this caller's waits that the host refused.
-        return await self.look(positions)
+        return await self.look(compare)
 
-    def poll(self, positions: Positions, refused: Callable[[Exception], None]) -> None:
+    def poll(self, compare: Look, refused: Callable[[Exception], None]) -> None:
         """Look at the host's list if it is time to; ``refused`` hears of an answer that this caller's key gets."""
-        if self._look is not None or self._now() < self._look_at:
+        if self._look is not None or _now() < self._look_at:
             return
 
         def ended(task: asyncio.Task[CaughtUp]) -> None:
             error = None if task.cancelled() else task.exception()
-            if isinstance(error, Exception) and not isinstance(error, (*PASSING, LedgerError)):
+            if isinstance(error, Exception) and not isinstance(error, (*TRANSIENT, LedgerError)):
                 refused(error)
 
-        self._looking(positions).add_done_callback(ended)
+        self._looking(compare).add_done_callback(ended)
 
-    def _looking(self, positions: Positions) -> asyncio.Task[CaughtUp]:
+    def _looking(self, compare: Look) -> asyncio.Task[CaughtUp]:
         if self._look is None or self._look.done():
-            # Ended by `leave` of the last wait that sits here.
-            self._look = asyncio.get_running_loop().create_task(self._run(positions))
+            # Ended by `leave` of the caller's last wait.
+            self._look = asyncio.get_running_loop().create_task(self._run_look(compare))
             self._look.add_done_callback(self._looked)
         return self._look
 
@@ -260,57 +242,145 @@ class Desk:
         if self._look is task:
             self._look = None
         if not task.cancelled():
-            task.exception()  # whoever wanted the result may be gone: an error nobody asks for is no error of the loop
+            task.exception()  # the wait that wanted the result may be over: the loop must not complain of the error
         for wake in tuple(self._wakes):
             wake()
 
-    async def _run(self, positions: Positions) -> CaughtUp:
+    async def _run_look(self, compare: Look) -> CaughtUp:
+        settings, rng = self._shared.settings, self._shared.rng
         try:
-            caught_up = await positions.look()
-        except PASSING as error:
+            caught_up = await compare()
+        except TRANSIENT as error:
             self.trouble = error
             self._failures += 1
-            self._look_at = self._now() + retry_after_s(
-                error, self._failures, longest_s=self._settings.poll_max_s, rng=self._rng
-            )
+            self._look_at = _now() + retry_after_s(error, self._failures, longest_s=settings.poll_max_s, rng=rng)
             raise
         except Exception:
-            self._look_at = self._now() + self._settings.poll_s
+            self._look_at = _now() + settings.poll_s
             raise
-        else:
-            self.trouble = None
-            self._failures = 0
-            self._look_at = self._now() + self._settings.poll_s * self._rng.uniform(0.8, 1.2)
-            return caught_up
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
+        self.trouble = None
+        self._failures = 0
+        self._look_at = _now() + settings.poll_s * rng.uniform(0.8, 1.2)
+        return caught_up
 
 
-class Desks:
-    """The desks of one store."""
+class Shared:
+    """What all waits of one process share. ``clock`` is the wall clock."""
 
-    def __init__(self, store: Store, settings: WaitSettings, rng: random.Random) -> None:
-        self._store = store
-        self._settings = settings
-        self._rng = rng
-        self._members = Members(store, cache_s=settings.feed_cache_s, absent_s=settings.no_feed_cache_s)
-        self._desks: OrderedDict[CallerKey, Desk] = OrderedDict()
+    def __init__(self, store: Store, settings: WaitSettings, *, clock: Callable[[], float], rng: random.Random) -> None:
+        self.store = store
+        self.settings = settings
+        self.clock = clock
+        self.rng = rng
+        self.daemons = LiveDaemons(store, cache_s=settings.feed_cache_s, absent_s=settings.no_feed_cache_s)
+        self._callers: OrderedDict[CallerKey, CallerState] = OrderedDict()
 
-    def at(self, caller: CallerKey) -> Desk:
-        """The caller's desk."""
-        desk = self._desks.get(caller)
-        if desk is None:
-            desk = self._desks[caller] = Desk(caller, self._store, self._members, self._settings, self._rng)
-        self._desks.move_to_end(caller)
-        self._tidy()
-        return desk
+    @property
+    def store_is_away(self) -> bool:
+        """Whether the store takes no writes."""
+        return self.store.availability.away_since_s is not None
 
-    def _tidy(self) -> None:
-        """Drop the desk that was not used for longest, if there are too many; a busy one counts as used."""
-        if len(self._desks) > IDLE_DESKS:
-            oldest = next(iter(self._desks))
-            if self._desks[oldest].idle:
-                del self._desks[oldest]
+    def caller(self, key: CallerKey) -> CallerState:
+        """The caller's state. The one unused for longest is dropped where there are too many."""
+        state = self._callers.get(key)
+        if state is None:
+            state = self._callers[key] = CallerState(key, self)
+        self._callers.move_to_end(key)
+        if len(self._callers) > IDLE_STATES:
+            oldest = next(iter(self._callers))
+            if self._callers[oldest].idle:
+                del self._callers[oldest]
             else:
-                self._desks.move_to_end(oldest)
+                self._callers.move_to_end(oldest)
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class StepContext:
+    """What one step of a wait works with."""
+
+    caller: CallerKey
+    ledger: Ledger
+    documents: Documents
+    positions: Positions
+    state: CallerState
+    look: Look
+    transport: Transport
+    filters: Filters
+    elapsed: Callable[[], float]
+    """Seconds since the call began."""
+
+
+class Participant:
+    """One wait's part in its caller's state: it hears of arrivals and polls, and asks for what a step needs."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        request: WaitRequest,
+        shared: Shared,
+        *,
+        wake: Callable[[], None],
+        store_is_back: Callable[[], None],
+    ) -> None:
+        """``wake`` is called when something may have changed."""
+        self.state = shared.caller(caller.key)
+        self._caller = caller
+        self._request = request
+        self._store = store = shared.store
+        self._wake = wake
+        self._filters: Filters | None = None
+        to = (caller.api, store.ledger, caller.key, caller.address)
+        self._compare = partial(catch_up, *to, source="poll")
+        self._positions = Positions(
+            caller.api,
+            store.ledger,
+            store.documents,
+            caller.key,
+            caller.address,
+            look=partial(self.state.look, self._compare),
+            last_reset=self.state.last_reset,
+        )
+        self.state.join(wake)
+        self._ends = (store.notifications.listen(caller.key, wake), store.availability.listen(store_is_back))
+
+    def release(self) -> None:
+        """The wait is over."""
+        self.state.leave(self._wake)
+        for end in self._ends:
+            end()
+
+    async def prepare(self, *, elapsed: Callable[[], float]) -> StepContext:
+        """Mark the caller active, ask for the feed's state, resolve the filters. Raises as host and store do."""
+        await self.state.store_reset()
+        # Without a token now the feed goes on with the one it has, and the next step tries again.
+        with suppress(*TRANSIENT):
+            await self.state.activate(self._caller)
+        transport = await self.state.transport()
+        if self._filters is None:
+            self._filters = await self._resolve_filters()
+        return StepContext(
+            caller=self._caller.key,
+            ledger=self._store.ledger,
+            documents=self._store.documents,
+            positions=self._positions,
+            state=self.state,
+            look=self._compare,
+            transport=transport,
+            filters=self._filters,
+            elapsed=elapsed,
+        )
+
+    async def _resolve_filters(self) -> Filters:
+        request, root = self._request, None
+        if request.thread_of is not None:
+            root = await root_named_by(self._caller.api, self._store.ledger, self._caller.key, request.thread_of)
+        return Filters(
+            address=fold(self._caller.address),
+            from_=None if request.from_ is None else fold(request.from_),
+            thread_root=root,
+        )
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,32 +1,40 @@
-"""Who keeps the position of a wait: the agent that passes ``after_id``, or the server for a subscription."""
+"""Who keeps the position of a wait: the agent that passes ``after_id``, or the server for a subscription.
+
+A position is handed out only once the store has recorded it. Where the store does not take it the methods raise, and
+the wait holds with nothing returned.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from ledger.deadlines import patient_for
+import msgspec
+
+from fmsg.errors import FmsgError
+from ledger.deadlines import BEST_EFFORT_S, patient_for
 from ledger.port import LedgerError
-from mcp_front.waiting.cursor import Pursuit
-from mcp_front.waiting.decide import Filters, Return
-from mcp_front.waiting.list_positions import Step, save_step
+from ledger.values import Arrival
+from mcp_front.waiting.backlog import ListPosition, Moved, WaitApi, save_list_position
+from mcp_front.waiting.caller_state import StepContext
+from mcp_front.waiting.cursor import Cursor
+from mcp_front.waiting.decide import SHOWN, Filters, Return
 from mcp_front.waiting.positions import Position, Start
-from mcp_front.waiting.step_context import Stand
 from mcp_front.waiting.subscriptions import Delivery
 
 log = logging.getLogger(__name__)
 
-NOT_RECORDED = "the server's store did not answer: after_id stays the same, and what came comes once more"
-NOTE_WITHIN_S = 3.0
-"""How long a ledger may take to remember a position. Without it the messages come again, so more than a moment."""
+LOOK_S = 2.0
+"""Counting what waits behind a delivery may take so long: it is an extra, and the delivery itself is ready."""
 
 
-class Keeper(Protocol):
+class Policy(Protocol):
     """Keeps the position of one wait. Methods raise what the host and the store raise."""
 
     @property
-    def reads_marks(self) -> bool:
+    def marks(self) -> bool:
         """Whether messages that were returned above a position are to be marked."""
         ...
 
@@ -54,20 +62,22 @@ class Keeper(Protocol):
         """What to wait for, where the call asks for this."""
         ...
 
-    async def start(self, stand: Stand) -> Start | Delivery | None:
+    def begin(self, message_id: int) -> None:
+        """The position is this message, as the host lists it."""
+        ...
+
+    async def start(self, context: StepContext) -> Start | Delivery | None:
         """Where to read on; or what comes again; or None: try again at once."""
         ...
 
-    def ahead(self, stand: Stand, pursuit: Pursuit, decision: Return) -> Coroutine[Any, Any, bool] | None:
-        """What `keep` would do, where it may be done before it is certain that the batch is returned, whole."""
+    def record_early(self, context: StepContext, cursor: Cursor, decision: Return) -> Coroutine[Any, Any, None] | None:
+        """Starts recording the position while the bodies are fetched. Returns None where that would be premature."""
         ...
 
-    async def keep(
-        self, stand: Stand, pursuit: Pursuit, decision: Return, *, recorded: bool | None = None
-    ) -> int | None:
+    async def record(self, context: StepContext, cursor: Cursor, decision: Return, *, done: bool) -> int | None:
         """Record that a batch is returned: the position to name with it. None: another was faster, begin anew.
 
-        ``recorded``: what came of `ahead`, where that was done.
+        ``done``: `record_early` has done it.
         """
         ...
 
@@ -75,162 +85,153 @@ class Keeper(Protocol):
         """Whether a delivery was stored for this very call, which never heard so."""
         ...
 
-    async def keep_again(self, delivery: Delivery) -> bool:
+    async def record_again(self, delivery: Delivery) -> bool:
         """Record that a delivery is given again. False: another was faster, begin anew."""
         ...
 
-    async def behind(self, stand: Stand) -> Start | None:
+    async def after_delivery(self, context: StepContext) -> Start | None:
         """Where that begins which is given after what comes again; None where nothing does."""
         ...
 
-    async def close(self, stand: Stand, pursuit: Pursuit) -> int:
+    async def close(self, context: StepContext, cursor: Cursor) -> int:
         """Record how far a wait came that returns nothing: the position to name."""
         ...
 
-    def leave(self, pursuit: Pursuit | None, *, foreign: bool, away: bool = False) -> None:
-        """The position has to be found anew, by id alone. ``foreign``: in another ledger than the one it is from.
+    def moved(self, cursor: Cursor | None, *, foreign: bool) -> None:
+        """The position has to be found anew, by id alone. ``foreign``: in another ledger than the one it is from."""
+        ...
 
-        ``away``: in another store. What is known of the position in this one holds again when it is back.
-        """
+    def store_failed(self) -> None:
+        """The store failed under this wait: what it held may be gone when it is back."""
         ...
 
 
-async def find_now(stand: Stand) -> Start:
+async def find_now(context: StepContext) -> Start:
     """Behind the newest message there is at this moment (`Positions.now`)."""
-    known = await stand.ledger.state(stand.caller) if stand.transport == "websocket" else None
-    caught_up = None if known is not None else await stand.desk.look(stand.positions)
-    return await stand.positions.now(caught_up, elapsed_s=stand.elapsed())
+    known = await context.ledger.state(context.caller) if context.transport == "websocket" else None
+    caught_up = None if known is not None else await context.state.look(context.look)
+    return await context.positions.now(caught_up, elapsed_s=context.elapsed())
 
 
-class PlainKeeper:
+class AgentPolicy:
     """The agent keeps its position. The ledger is told what it was handed, so that it is exact the next time."""
 
-    reads_marks = True
+    marks = True
     look_again_s: float | None = None
+    notes: tuple[str, ...] = ()
+    given = frozenset[int]()
 
     def __init__(self, after_id: int | None) -> None:
-        self.given = frozenset[int]()
-        self._first_id = after_id
-        self._lasting = None if after_id is None else Position(after_id)
-        """Where to read on in the shared store."""
-        self._meanwhile = self._lasting
-        """Where to read on in one that stands in for it."""
-        self._in_emergency = False
-        self._stays = False
-
-    @property
-    def position_id(self) -> int | None:
-        """See `Keeper`: what the agent passed, or where the wait began. How far it came since is not recorded."""
-        return self._first_id
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """See `Keeper`."""
-        return (NOT_RECORDED,) if self._stays and not self._in_emergency else ()
+        self.position_id = after_id
+        """What the agent passed, or where the wait began. How far it came since is not recorded."""
+        self._at = None if after_id is None else Position(after_id)
 
     def filters(self, asked: Filters) -> Filters:
-        """See `Keeper`."""
         return asked
 
-    async def start(self, stand: Stand) -> Start:
-        """See `Keeper`."""
-        at = self._meanwhile if stand.emergency else self._lasting
-        if at is None:
-            start = await find_now(stand)
-            await note(stand, start.position, above=())
+    def begin(self, message_id: int) -> None:
+        self.position_id = message_id
+        self._at = Position(message_id)
+
+    async def start(self, context: StepContext) -> Start:
+        if self._at is None:
+            start = await find_now(context)
+            await record_position(context, start.position)
         else:
-            start = await stand.positions.after(at)
-        self._in_emergency = stand.emergency
-        if stand.emergency:
-            self._meanwhile = start.position
-            self._lasting = self._lasting or start.position.left(foreign=True)
-        else:
-            self._lasting = start.position
-        if self._first_id is None:
-            self._first_id = start.position.id
-        self.given = stand.unrecorded.behind(stand.caller, self._first_id) if stand.emergency else frozenset()
+            start = await context.positions.after(self._at)
+        self._at = start.position
+        if self.position_id is None:
+            self.position_id = start.position.id
         return start
 
-    def ahead(self, stand: Stand, pursuit: Pursuit, decision: Return) -> Coroutine[Any, Any, bool] | None:
-        """See `Keeper`. Where a position was recorded that is not handed out after all, its place is as true."""
-        if stand.emergency or len(decision.batch) > 1 or decision.above:
+    def record_early(self, context: StepContext, cursor: Cursor, decision: Return) -> Coroutine[Any, Any, None] | None:
+        """Recording a position that is never handed out does no harm; a batch may still be cut, and marks would."""
+        if len(decision.batch) > 1 or decision.above:
             return None
-        return self._record(stand, pursuit, decision)
+        return self._record(context, cursor, decision)
 
-    async def keep(self, stand: Stand, pursuit: Pursuit, decision: Return, *, recorded: bool | None = None) -> int:
-        """See `Keeper`. Where it cannot be recorded the position stays where it was (`waiting.unrecorded`)."""
-        position = pursuit.reader.position_after(decision.progress.count)
-        if recorded or (recorded is None and await self._record(stand, pursuit, decision)):
-            return position.id
-        returned = [entry.id for entry in decision.batch]
-        stand.owe_marks((*returned, *_before(pursuit, decision)))
-        return self._stay(stand, returned)
+    async def record(self, context: StepContext, cursor: Cursor, decision: Return, *, done: bool) -> int:
+        if not done:
+            await self._record(context, cursor, decision)
+        return cursor.position_after(decision.progress.count).id
 
-    async def _record(self, stand: Stand, pursuit: Pursuit, decision: Return) -> bool:
-        position = pursuit.reader.position_after(decision.progress.count)
-        return await note(stand, position, above=(*decision.above, *_before(pursuit, decision)))
+    async def _record(self, context: StepContext, cursor: Cursor, decision: Return) -> None:
+        count = decision.progress.count
+        above = (*decision.above, *cursor.perhaps_returned_from(count))
+        await record_position(context, cursor.position_after(count), above=above)
 
     def is_own(self, delivery: Delivery) -> bool:
-        """See `Keeper`."""
         return False
 
-    async def keep_again(self, delivery: Delivery) -> bool:
-        """Never asked: nothing is given again here."""
-        return False
+    async def record_again(self, delivery: Delivery) -> bool:
+        return False  # nothing is given again here
 
-    async def behind(self, stand: Stand) -> Start | None:
-        """See `Keeper`."""
+    async def after_delivery(self, context: StepContext) -> Start | None:
         return None
 
-    async def close(self, stand: Stand, pursuit: Pursuit) -> int:
-        """See `Keeper`."""
-        if await note(stand, pursuit.position, above=()):
-            return pursuit.position.id
-        return self._stay(stand, ())
+    async def close(self, context: StepContext, cursor: Cursor) -> int:
+        await record_position(context, cursor.position)
+        return cursor.position.id
 
-    def leave(self, pursuit: Pursuit | None, *, foreign: bool, away: bool = False) -> None:
-        """See `Keeper`. How far a wait came without the shared store counts for nothing there."""
-        if self._in_emergency:
-            at = pursuit.position if pursuit else self._meanwhile
-            self._meanwhile = None if at is None else at.left(foreign=foreign)
-            return
-        at = pursuit.position if pursuit else self._lasting
-        if at is not None:
-            self._meanwhile = at.left(foreign=True)
-            self._lasting = at if away else at.left(foreign=foreign)
+    def moved(self, cursor: Cursor | None, *, foreign: bool) -> None:
+        at = cursor.position if cursor else self._at
+        self._at = None if at is None else at.left(foreign=foreign)
 
-    def _stay(self, stand: Stand, returned: Sequence[int]) -> int:
-        """Where to go on from, with nothing recorded."""
-        if self._first_id is None:
-            raise RuntimeError("nothing was read yet")
-        stand.unrecorded.add(stand.caller, self._first_id, returned)
-        self._stays = True
-        return self._first_id
+    def store_failed(self) -> None:
+        return
 
 
-def _before(pursuit: Pursuit, decision: Return) -> frozenset[int]:
-    """What is met again behind the position, and may have been returned before."""
-    count = decision.progress.count
-    return pursuit.reader.met_again_from(count) | pursuit.reader.doubtful_from(count)
+async def record_position(context: StepContext, position: Position, *, above: tuple[int, ...] = ()) -> None:
+    """Have the store remember a position and the ids returned above it. Raises what the store raises."""
+    head = position.head
+    if head is None and position.epoch and position.id:
+        listed = ListPosition(position.epoch, position.offset)
+        await save_list_position(context.documents, context.caller, position.id, listed)
+    if head is not None or above:
+        message_id = 0 if head is None else position.id
+        await context.ledger.note_returned(context.caller, above=above, position=message_id, head=head)
 
 
-async def note(stand: Stand, position: Position, *, above: tuple[int, ...]) -> bool:
-    """Have the ledger remember what is handed out; whether it did, and will know it again."""
-    if stand.emergency:
-        return False
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes with the next calls (some of it, where there is much), and how much that is."""
+
+    messages: tuple[Arrival, ...] = ()
+    count: int = 0
+
+
+async def pending_after(policy: Policy, context: StepContext | None, api: WaitApi, *, max_batch: int) -> Pending:
+    """What would be returned after a delivery that is given again, counted anew.
+
+    Nothing where that cannot be told in a moment: it comes all the same.
+    """
+    if context is None:
+        return Pending()
     try:
-        with patient_for(NOTE_WITHIN_S):
-            if position.epoch and not position.n and position.id:
-                await save_step(stand.documents, stand.caller, position.id, Step(position.epoch, position.offset))
-            if position.n or above:
-                await stand.ledger.note_returned(
-                    stand.caller,
-                    above=above,
-                    position=position.id if position.n else 0,
-                    epoch=position.epoch,
-                    n=position.n,
-                )
-    except LedgerError as error:
-        log.warning("a position could not be recorded: %s", error, extra={"action": "note_failed"})
-        return False
-    return True
+        with patient_for(BEST_EFFORT_S):
+            async with asyncio.timeout(LOOK_S):
+                return await _count_pending(policy, context, api, max_batch=max_batch)
+    except (TimeoutError, Moved, LedgerError, FmsgError) as error:
+        log.info("pending messages not counted", extra={"action": "pending_unknown", "error": type(error).__name__})
+        return Pending()
+
+
+async def _count_pending(policy: Policy, context: StepContext, api: WaitApi, *, max_batch: int) -> Pending:
+    start = await policy.after_delivery(context)
+    if start is None:
+        return Pending()
+    cursor = Cursor(
+        api,
+        context.ledger,
+        context.caller,
+        context.positions,
+        start,
+        filters=policy.filters(context.filters),
+        settle_s=0.0,
+        max_batch=max_batch,
+    )
+    found = await cursor.pursue(elapsed_s=context.elapsed(), closing=True, given=policy.given, marks=False)
+    decision = found.decision
+    if not isinstance(decision, Return):
+        return Pending()
+    messages = sorted((*decision.batch, *decision.pending), key=found.view.entries.index)
+    return Pending(messages=tuple(messages[:SHOWN]), count=len(decision.batch) + decision.pending_count)

@@ -1,13 +1,34 @@
-"""What a wait is asked for and what it answers, as plain values."""
+"""What a wait is asked for, what it answers, what it is refused for and which failures it outlasts.
+
+BadInput
+└── WaitError                 an argument of a wait cannot be followed
+    ├── UnknownPosition       ``after_id`` is no message of the caller
+    ├── UnknownThread         ``thread_of`` is no message the host knows
+    └── SubscriptionRefused   the name, the number or the filters of a subscription
+LedgerUnavailable
+└── SubscriptionAway          a subscription's position cannot be read now
+
+What the host or the store cannot do now is no error of a wait: it holds until its time limit, and then names the
+position to go on from. Only a subscription whose position nobody knows but the store has none to name.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 import msgspec
 
+from fmsg.backoff import backoff_s
+from fmsg.errors import BadInput, CredentialMissing, FmsgError, Transient
+from ledger.port import LedgerUnavailable
 from ledger.values import Arrival
+
+TRANSIENT = (CredentialMissing, Transient)
+"""The host is in trouble or wants to be left alone; a later request may succeed. Everything else is an answer."""
+FIRST_DELAY_S = 1.0
+"""After the first failure: a connection that was cut is back by then."""
 
 Reason = Literal["own", "reaction", "no_reply", "from_mismatch", "other_thread"]
 """Why an arrival was passed over."""
@@ -67,8 +88,6 @@ class WaitSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     max_batch: int = 100
     """Messages in one result: what an agent can read at once, and one page of the host."""
-    seed_limit: int = 64
-    """Messages a new ledger begins with; as `ledger.limits.LedgerLimits.seed_limit`."""
     activate_s: float = 300.0
     """How often a caller with a live feed is reported active. Well below the idle time after which feeds stop."""
     activate_unsettled_s: float = 60.0
@@ -87,5 +106,35 @@ class WaitSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How old the host's acceptance of the key may be when something from the ledger alone is returned."""
     progress_s: float = 15.0
     """Between progress notifications, where the client asked for them."""
-    retry_store_s: float = 2.0
-    """How long after a failure the store is left alone before it is tried again."""
+
+
+class WaitError(BadInput):
+    """An argument of a wait cannot be followed. The text names it, the reason and the next step."""
+
+
+class UnknownPosition(WaitError):
+    """``after_id`` names nothing the caller received or sent."""
+
+
+class UnknownThread(WaitError):
+    """``thread_of`` names nothing the host knows."""
+
+
+class SubscriptionRefused(WaitError):
+    """A subscription cannot be used this way: its name, its filters, or too many of them."""
+
+
+class SubscriptionAway(LedgerUnavailable):
+    """The store that keeps a subscription did not answer within the time limit. The text names the subscription."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The server's store, which keeps the position of subscription {name}, did not answer within the time "
+            "limit. Nothing is lost: no message was passed over."
+        )
+
+
+def retry_after_s(error: FmsgError, failures: int, *, longest_s: float, rng: random.Random) -> float:
+    """How long to leave the host alone after so many failures in a row, and at least as long as it asked for."""
+    delay_s = backoff_s(failures, rng, base_s=FIRST_DELAY_S, cap_s=longest_s, least=0.5)
+    return max(delay_s, error.retry_after_s or 0.0)

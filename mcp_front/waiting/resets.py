@@ -1,13 +1,15 @@
-"""Whether positions may be older than the ledger that has to find them again.
+"""When a caller's ledger was last reset: it began anew after a flush, or lost its end in a failover.
 
-A message whose event was lost is recorded up to a minute or so late, by comparison with the host's list. If within that
-time the ledger begins anew, the message stands before positions that were handed out without it. So after such a
-change, what became available shortly before a position of that time is returned once more, marked as possibly returned.
-That there was a change is remembered here; a ledger that merely begins, for a caller nobody knew, is none. (A ledger
-that did not answer for a while and is still the same needs none of this: it knows what it recorded out of order.)
+A message whose event was lost is recorded up to a minute or so late, by comparison with the host's list. If the ledger
+is reset within that time, the new one holds the message before positions that were handed out without it. So a position
+from before the last reset whose place is an estimate is moved back by `LOOK_BACK_S`: what lies between comes again,
+marked. A ledger that merely begins, for a caller without one, is no reset. A store that was away and still holds the
+same ledger causes none.
 """
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 import msgspec
 
@@ -15,49 +17,36 @@ from ledger.port import Documents
 from ledger.unreadable import tell_unreadable
 from ledger.values import CallerKey
 
-KIND = "unrest"
+KIND = "reset"
 NAME = "last"
 LOOK_BACK_S = 120.0
 """How late a lost event is found at most while feeds work: they compare about every minute, with jitter and a retry."""
 TTL_S = 7 * 86_400.0
-"""Agents that stay away longer after a change are not told of it. A doubtful message of that minute is then lost to
-those of them that had just been handed a later one."""
+"""An agent that goes on later than this after a reset may miss a message whose event was lost just before it."""
 
 
-class Unrest(msgspec.Struct, frozen=True, array_like=True):
-    """A change of ledgers: positions handed out from ``since_s`` to ``until_s`` (POSIX) may lack messages."""
+async def load_reset(documents: Documents, caller: CallerKey, *, now_s: float) -> float | None:
+    """When the last reset was (POSIX seconds); None where there was none. Raises what the store raises.
 
-    since_s: float
-    until_s: float
-
-    def joined(self, other: Unrest | None) -> Unrest:
-        """Both as one, or the later where they lie apart."""
-        if other is None:
-            return self
-        earlier, later = sorted((self, other), key=lambda unrest: unrest.until_s)
-        if earlier.until_s < later.since_s:
-            return later
-        return Unrest(min(self.since_s, other.since_s), later.until_s)
-
-
-async def load_unrest(documents: Documents, caller: CallerKey, *, now_s: float) -> Unrest | None:
-    """The last change; None where nothing happened. ``now_s``: POSIX seconds."""
+    A record that cannot be read counts as a reset now: too much comes again rather than too little. It is replaced.
+    """
     stored = await documents.load(caller, KIND, NAME)
     if not stored.version:
         return None
     try:
-        return msgspec.msgpack.decode(stored.data, type=Unrest)
+        return msgspec.msgpack.decode(stored.data, type=float)
     except msgspec.DecodeError:
         tell_unreadable(KIND, caller=caller)
-    # There was one, nobody knows when: too much comes again, rather than too little. Put right, it is that only once.
-    ever = Unrest(now_s - TTL_S, now_s)
     await documents.delete(caller, KIND, NAME)
-    await save_unrest(documents, caller, ever)
-    return ever
+    await save_reset(documents, caller, now_s)
+    return now_s
 
 
-async def save_unrest(documents: Documents, caller: CallerKey, unrest: Unrest) -> None:
-    """Remember a change, for the other replicas, too."""
+async def save_reset(documents: Documents, caller: CallerKey, reset_at_s: float) -> None:
+    """Remember a reset for every replica, unless a later one is stored. Raises what the store raises."""
     stored = await documents.load(caller, KIND, NAME)
-    data = msgspec.msgpack.encode(unrest)
+    with suppress(msgspec.DecodeError):
+        if stored.version and msgspec.msgpack.decode(stored.data, type=float) >= reset_at_s:
+            return
+    data = msgspec.msgpack.encode(reset_at_s)
     await documents.store(caller, KIND, NAME, data, expected=stored.version, ttl_s=TTL_S)

@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 from ledger.port import LedgerUnavailable
-from mcp_front.waiting.behind import Behind
-from mcp_front.waiting.cursor import Found, Pursuit
+from mcp_front.waiting.cursor import Cursor, Decided
 from mcp_front.waiting.decide import SHOWN, Return, thread_of
-from mcp_front.waiting.request import Transport, WaitOutcome
+from mcp_front.waiting.policy import Pending
+from mcp_front.waiting.request import TRANSIENT, Transport, WaitOutcome
 from mcp_front.waiting.subscriptions import Delivery
-from mcp_front.waiting.trouble import PASSING
 
 STORE_AWAY = (
-    "the server's store is away: messages are found by polling the host; after_id stays the same, "
-    "and they come once more when the store is back"
+    "The server's store is away, so nothing new can be returned. Call again with the same after_id. "
+    "Nothing is lost, and list_messages still works."
 )
-SUBSCRIPTION_AWAY = "the server's store is away, and the subscription with it: nothing is lost, call again"
-HOST_AWAY = "the fmsg host did not answer for some time; nothing is lost, call again"
-NO_THREAD = "the thread of this message could not be determined; it is returned alone"
+HOST_AWAY = "The fmsg host has not answered for some time. Nothing is lost: call again."
+NO_THREAD = "The thread of this message could not be determined, so it is returned alone."
 
 
-def notes_on(trouble: Exception | None, *, emergency: bool, subscribed: bool) -> tuple[str, ...]:
-    """What the agent should know of what went wrong. ``emergency``: a store of this process alone was used."""
-    notes: list[str] = []
-    if subscribed and isinstance(trouble, LedgerUnavailable):
-        notes.append(SUBSCRIPTION_AWAY)
-    elif emergency:
-        notes.append(STORE_AWAY)
-    if isinstance(trouble, PASSING):
-        notes.append(HOST_AWAY)
-    return tuple(notes)
+def notes_on(trouble: Exception | None) -> tuple[str, ...]:
+    """What the agent should know of what went wrong."""
+    if isinstance(trouble, LedgerUnavailable):
+        return (STORE_AWAY,)
+    return (HOST_AWAY,) if isinstance(trouble, TRANSIENT) else ()
 
 
 def answer(
-    found: Found, decision: Return, pursuit: Pursuit, *, after_id: int, transport: Transport, notes: tuple[str, ...]
+    found: Decided, decision: Return, cursor: Cursor, *, after_id: int, transport: Transport, notes: tuple[str, ...]
 ) -> WaitOutcome:
     """A batch is returned."""
-    skipped = (*pursuit.skipped, *decision.progress.skipped)
+    skipped = (*cursor.skipped, *decision.progress.skipped)
     own_notes = (decision.note, None if decision.thread_root else NO_THREAD)
     return WaitOutcome(
         status="message",
@@ -46,7 +39,7 @@ def answer(
         pending=decision.pending,
         pending_count=decision.pending_count,
         skipped=skipped[-SHOWN:],
-        skipped_count=pursuit.skipped_count + len(decision.progress.skipped),
+        skipped_count=cursor.skipped_count + len(decision.progress.skipped),
         already_returned=frozenset(entry.id for entry in decision.batch if entry.id in found.view.returned),
         notes=(*(text for text in own_notes if text), *notes),
         transport=transport,
@@ -54,7 +47,7 @@ def answer(
 
 
 def answer_again(
-    delivery: Delivery, behind: Behind, *, again: bool, transport: Transport, notes: tuple[str, ...]
+    delivery: Delivery, pending: Pending, *, again: bool, transport: Transport, notes: tuple[str, ...]
 ) -> WaitOutcome:
     """A subscription gives a delivery again; not ``again`` where it was this very call's, which never heard."""
     entries = tuple(piece.arrival() for piece in delivery.pieces)
@@ -66,8 +59,8 @@ def answer_again(
         ids=entries,
         thread_root_id=root or None,
         reply_target_id=open_ended[-1] if open_ended else None,
-        pending=behind.pending,
-        pending_count=behind.count,
+        pending=pending.messages,
+        pending_count=pending.count,
         redelivered=frozenset(entry.id for entry in entries) if again else frozenset(),
         notes=notes,
         transport=transport,
@@ -75,14 +68,14 @@ def answer_again(
 
 
 def answer_nothing(
-    pursuit: Pursuit | None, *, after_id: int, transport: Transport, notes: tuple[str, ...]
+    cursor: Cursor | None, *, after_id: int, transport: Transport, notes: tuple[str, ...]
 ) -> WaitOutcome:
-    """The time is over; ``pursuit`` None where nothing may be said of what was passed over."""
+    """The time is over; ``cursor`` None where nothing may be said of what was passed over."""
     return WaitOutcome(
         status="timeout",
         after_id=after_id,
-        skipped=tuple(pursuit.skipped) if pursuit else (),
-        skipped_count=pursuit.skipped_count if pursuit else 0,
+        skipped=tuple(cursor.skipped) if cursor else (),
+        skipped_count=cursor.skipped_count if cursor else 0,
         notes=notes,
         transport=transport,
     )

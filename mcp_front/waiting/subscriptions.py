@@ -21,9 +21,9 @@ from typing import Literal
 import msgspec
 
 from fmsg.reference import format_reference
-from ledger.values import Arrival
-from mcp_front.waiting.errors import SubscriptionRefused
+from ledger.values import START, Arrival
 from mcp_front.waiting.positions import Position
+from mcp_front.waiting.request import SubscriptionRefused
 
 MAX_SUBSCRIPTIONS = 32
 """Subscriptions per caller: one per task of a busy agent; each costs some kilobytes in the store."""
@@ -59,9 +59,9 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     sent_at_s: float
 
     def arrival(self) -> Arrival:
-        """As an entry without an offset."""
+        """As an entry without a place."""
         return Arrival(
-            n=0,
+            at=START,
             id=self.id,
             pid=self.pid,
             root=self.root,

@@ -100,7 +100,7 @@ class Sweep:
             heads = dict(zip(callers, await self._store.ledger.heads(callers), strict=True))
             settled = dict(zip(callers, await self._store.activations.settled(callers), strict=True))
         except LedgerError:
-            # They find out for themselves that the store is away, and what to do then.
+            # The waits find out for themselves whether the store is away.
             heads, settled = {}, {}
         except Exception:
             # Whatever it is, it must not end the sweep for all.

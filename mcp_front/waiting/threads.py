@@ -6,12 +6,10 @@ from fmsg.errors import FmsgError, Forbidden, HostRefused, HostUnreachable, NotF
 from fmsg.message import Message
 from ledger.port import Ledger, NoLedger
 from ledger.thread_roots import resolve_roots
-from ledger.values import Arrival, CallerKey, Seen
+from ledger.values import CallerKey, Seen
 from mcp_front.waiting.backlog import WaitApi
 from mcp_front.waiting.decide import thread_of
-from mcp_front.waiting.errors import UnknownThread
-from mcp_front.waiting.positions import END
-from mcp_front.waiting.trouble import PASSING
+from mcp_front.waiting.request import TRANSIENT, UnknownThread
 
 LOOK_BACK = 300
 """Recent entries looked through for one that replies to a message nobody may read."""
@@ -35,13 +33,10 @@ async def root_named_by(api: WaitApi, ledger: Ledger, caller: CallerKey, message
 
 async def _held(ledger: Ledger, caller: CallerKey, message_id: int) -> int:
     try:
-        place = (await ledger.locate(caller, [message_id])).get(message_id)
-        entries: tuple[Arrival, ...] = ()
-        if place is not None:
-            entries = (await ledger.read(caller, place.n - 1, 1)).entries
+        entry = (await ledger.find(caller, [message_id])).entries.get(message_id)
     except NoLedger:
         return 0
-    return thread_of(entries[0]) if entries and entries[0].id == message_id else 0
+    return 0 if entry is None else thread_of(entry)
 
 
 async def _of_readable(api: WaitApi, ledger: Ledger, caller: CallerKey, message: Message) -> int:
@@ -61,12 +56,12 @@ async def _of_readable(api: WaitApi, ledger: Ledger, caller: CallerKey, message:
 async def _of_unreadable(api: WaitApi, ledger: Ledger, caller: CallerKey, message_id: int, error: HostRefused) -> int:
     try:
         return (await api.thread(message_id)).root_id
-    except PASSING:
+    except TRANSIENT:
         raise
     except FmsgError:
         pass
     try:
-        recent = (await ledger.read_back(caller, END, LOOK_BACK)).entries
+        recent = (await ledger.read_back(caller, LOOK_BACK)).entries
     except NoLedger:
         recent = ()
     for entry in reversed(recent):

@@ -12,22 +12,27 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from ledger.deadlines import BEST_EFFORT_S, patient_for
 from ledger.port import LedgerError, Store
 from ledger.values import CallerKey
 from mcp_front.caller import Caller
 from mcp_front.waiting.call import Held
-from mcp_front.waiting.grounds import Grounds
-from mcp_front.waiting.policy import Keeper, PlainKeeper
+from mcp_front.waiting.caller_state import SPREAD_S, Shared
+from mcp_front.waiting.policy import AgentPolicy, Policy
 from mcp_front.waiting.request import Fit, WaitOutcome, WaitRequest, WaitSettings
-from mcp_front.waiting.subscribed import SubscriptionKeeper
-from mcp_front.waiting.subscription_record import Kept, Summary, delete_subscription, list_subscriptions
+from mcp_front.waiting.subscribed import (
+    SubscriptionPolicy,
+    SubscriptionRecord,
+    Summary,
+    delete_subscription,
+    list_subscriptions,
+)
 from mcp_front.waiting.sweep import Sweep
 from telemetry.metrics import BATCH_SIZE, WAITS, WAITS_HELD
 
 PULSE_S = 2.0
-"""Between looks at which daemons live. A daemon's death is then noticed that soon after its heartbeat ran out."""
-SPREAD_S = 1.0
-"""Over how long waits are woken that learn of a daemon's death, so that they do not all ask the store at once."""
+"""Between looks at the store and at which daemons live. A daemon's death is noticed so soon after its heartbeat ran
+out, and so is a store that takes no writes."""
 
 
 class Waiting:
@@ -44,12 +49,12 @@ class Waiting:
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
-        self.settings = settings or WaitSettings()
+        settings = settings or WaitSettings()
         self._store = store
         self._clock = clock
         self._rng = rng or random.Random()
-        self._grounds = Grounds(store, self.settings, clock=clock, rng=self._rng)
-        self._sweep = Sweep(store, every_s=self.settings.reread_s)
+        self._shared = Shared(store, settings, clock=clock, rng=self._rng)
+        self._sweep = Sweep(store, every_s=settings.reread_s)
         self._held: dict[Held, None] = {}
         """In the order they came; a dict, since a set would wake them in another order in every process."""
         self._pulse: asyncio.Task[None] | None = None
@@ -72,18 +77,15 @@ class Waiting:
         """The next batch for the caller, or ``timeout`` when the time limit or the drain comes first.
 
         ``progress`` is told the seconds since the call began, now and then. ``fit``: see `request.Fit`. Cancelled, it
-        lets go of everything at once. Raises `mcp_front.waiting.errors.WaitError`; what the host answers about the key
+        lets go of everything at once. Raises `mcp_front.waiting.request.WaitError`; what the host answers about the key
         or the arguments; and, where there is no position to return yet, what kept it from being found.
         """
         held = Held(
             caller,
             request,
-            self._keeper(caller, request),
-            self._grounds,
+            self._policy(caller, request),
+            self._shared,
             self._sweep,
-            settings=self.settings,
-            clock=self._clock,
-            rng=self._rng,
             progress=progress,
             drain=drain,
             fit=fit,
@@ -111,12 +113,13 @@ class Waiting:
         """Forget one; whether there was one. Raises `SubscriptionRefused` for a bad name and what the store raises."""
         return await delete_subscription(self._store.documents, caller, name)
 
-    def _keeper(self, caller: Caller, request: WaitRequest) -> Keeper:
+    def _policy(self, caller: Caller, request: WaitRequest) -> Policy:
         if request.subscription is None:
-            return PlainKeeper(request.after_id)
+            return AgentPolicy(request.after_id)
         call = secrets.token_hex(6)
-        kept = Kept(self._store.documents, caller.key, request.subscription, call=call, clock=self._clock)
-        return SubscriptionKeeper(kept, request.after_id, clock=self._clock)
+        documents = self._store.documents
+        record = SubscriptionRecord(documents, caller.key, request.subscription, call=call, clock=self._clock)
+        return SubscriptionPolicy(record, request.after_id, clock=self._clock)
 
     def _enter(self, held: Held, drain: asyncio.Event | None) -> None:
         self._held[held] = None
@@ -149,17 +152,21 @@ class Waiting:
     async def _watch_drain(self, drain: asyncio.Event) -> None:
         await drain.wait()
         for held in tuple(self._drains[drain][1]):
-            held.wake()
+            held.wake_now()
 
     async def _watch_daemons(self) -> None:
-        """Wake the waits when a daemon is gone, or the store: they see for themselves what it means to them."""
+        """Check the store, and wake the waits when a daemon is gone: they see for themselves what it means to them."""
         alive: frozenset[str] | None = None
         while True:
             await asyncio.sleep(PULSE_S)
+            if self._shared.store_is_away:
+                continue
             try:
-                now = frozenset(member.id for member in await self._store.fleet.members())
+                with patient_for(BEST_EFFORT_S):
+                    await self._store.ping()  # a store that takes no writes must be noticed where nothing is written
+                    now = frozenset(member.id for member in await self._store.fleet.members())
             except LedgerError:
-                now = frozenset()
+                continue
             if alive is not None and alive - now:
                 loop = asyncio.get_running_loop()
                 for held in tuple(self._held):

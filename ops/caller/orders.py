@@ -56,17 +56,16 @@ async def reconcile(store: RedisStore, http: HostHttp, caller: CallerKey) -> Out
             standing.address,
             source="reconcile",
             min_pages=PAGES,
-            seed_limit=store.limits.seed_limit,
         )
     except FmsgError as error:
         trouble = explained(error)
         return Outcome(done=False, came=f"not compared: {trouble.came}", do=trouble.do)
     if caught.began:
-        return Outcome(done=True, came=f"there was no ledger; it began with {caught.state.last_n} messages")
+        return Outcome(done=True, came=f"there was no ledger; it began with {caught.state.held} messages")
     pages = "1 page" if caught.pages == 1 else f"{caught.pages} pages"
     if not caught.new:
         return Outcome(done=True, came=f"compared {pages}: nothing was missing")
-    ids = [format_reference(message_id) for message_id, _ in caught.new]
+    ids = [format_reference(arrival.id) for arrival in caught.new]
     more = f" and {len(ids) - IDS_SHOWN} more" if len(ids) > IDS_SHOWN else ""
     came = f"compared {pages}: {len(ids)} messages were missing and are there now: {', '.join(ids[:IDS_SHOWN])}{more}"
     return Outcome(done=True, came=came, do="Waits for them were woken.")

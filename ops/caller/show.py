@@ -63,24 +63,21 @@ def _ledger(view: View) -> list[str]:
     ledger = view.ledger
     if ledger is None:
         return ["LEDGER         none"]
-    held = ledger.last_n - ledger.first_n + 1
     lines = [
-        f"LEDGER         {held} entries"
-        + (f", n {ledger.first_n} to {ledger.last_n}" if held else "")
-        + (f", up to {ledger.seed_n} there from the start" if ledger.seed_n else ""),
+        f"LEDGER         {ledger.held} entries" + (f", the last at {ledger.last}" if ledger.held else ""),
         f"               old news: ids up to {ledger.baseline_id}, times up to {moment(ledger.baseline_time_s)}; "
         f"epoch {ledger.epoch}",
     ]
-    if not held:
+    if not ledger.held:
         return lines
-    rows = [("n", "id", "arrived", "sent", "source"), *map(_row, ledger.head)]
-    if ledger.tail and ledger.tail[0].n > ledger.head[-1].n + 1:
+    rows = [("at", "id", "arrived", "sent", "source"), *map(_row, ledger.head)]
+    if ledger.held > len(ledger.head) + len(ledger.tail):
         rows.append(("…", "", "", "", ""))
     return [*lines, *table([*rows, *map(_row, ledger.tail)])]
 
 
 def _row(entry: Entry) -> tuple[str, str, str, str, str]:
-    return str(entry.n), entry.id, moment(entry.arrived_at_s), moment(entry.sent_at_s), entry.source
+    return entry.at, entry.id, moment(entry.arrived_at_s), moment(entry.sent_at_s), entry.source
 
 
 def _subscriptions(view: View) -> list[str]:

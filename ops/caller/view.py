@@ -9,8 +9,8 @@ import msgspec
 from fmsg.reference import format_reference
 from ledger.port import FeedReport, Member, NoLedger
 from ledger.store import RedisStore
-from ledger.values import Arrival, CallerKey
-from mcp_front.waiting.subscription_record import list_subscriptions
+from ledger.values import START, Arrival, CallerKey
+from mcp_front.waiting.subscribed import list_subscriptions
 
 SHOWN = 5
 """Entries shown of each end of a ledger."""
@@ -18,8 +18,8 @@ SHOWN = 5
 KINDS = {
     "subscriptions": "subscription",
     "idempotency_records": "send",
-    "old_positions": "walk",
-    "ledger_changes": "unrest",
+    "old_positions": "list_positions",
+    "ledger_resets": "reset",
 }
 """What fronts keep for a caller besides the ledger, and the kind of document it is."""
 
@@ -28,9 +28,9 @@ WORDS = {"subscriptions": "subscription", "idempotency_records": "idempotency re
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A ledger entry: offset, message reference, times, and how it was found."""
+    """A ledger entry: its place, message reference, times, and how it was found."""
 
-    n: int
+    at: str
     id: str
     arrived_at_s: float
     sent_at_s: float
@@ -41,9 +41,9 @@ class LedgerEnds(msgspec.Struct, frozen=True, kw_only=True):
     """A ledger: what it spans, and both its ends."""
 
     epoch: str
-    first_n: int
-    last_n: int
-    seed_n: int
+    held: int
+    last: str
+    low: str
     baseline_id: str
     baseline_time_s: float
     head: tuple[Entry, ...]
@@ -143,26 +143,26 @@ async def _ends(store: RedisStore, caller: CallerKey) -> LedgerEnds | None:
     if state is None:
         return None
     try:
-        head = (await store.ledger.read(caller, state.first_n - 1, SHOWN)).entries
-        tail = (await store.ledger.read_back(caller, state.last_n + 1, SHOWN)).entries
+        head = (await store.ledger.read(caller, START, SHOWN)).entries
+        tail = (await store.ledger.read_back(caller, SHOWN)).entries
     except NoLedger:
         return None  # gone since
-    known = {entry.n for entry in head}
+    known = {entry.at for entry in head}
     return LedgerEnds(
         epoch=state.epoch,
-        first_n=state.first_n,
-        last_n=state.last_n,
-        seed_n=state.seed_n,
+        held=state.held,
+        last=str(state.last),
+        low=str(state.low),
         baseline_id=format_reference(state.baseline.newest_id),
         baseline_time_s=state.baseline.time_s,
         head=tuple(map(_entry, head)),
-        tail=tuple(_entry(entry) for entry in tail if entry.n not in known),
+        tail=tuple(_entry(entry) for entry in tail if entry.at not in known),
     )
 
 
 def _entry(arrival: Arrival) -> Entry:
     return Entry(
-        n=arrival.n,
+        at=str(arrival.at),
         id=format_reference(arrival.id),
         arrived_at_s=arrival.arrived_at_s,
         sent_at_s=arrival.sent_at_s,

@@ -21,7 +21,7 @@ from ops.doctor.findings import HIDDEN, Finding, Level
 from ops.role import limits_now
 from ops.settings import SettingError, Settings, load, unknown, variables
 from ops.tracing import NoTraces, wanted
-from workers.arq_queue import QueueNeedsOneNode
+from workers.queue import QueueNeedsOneNode
 
 SPARE_FILES = 320
 """Files a process needs besides its sockets to callers: 256 requests to the host at the same time, 32 connections to

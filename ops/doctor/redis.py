@@ -11,7 +11,7 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import RedisClusterException, RedisError
 
 from ledger.port import LedgerError
-from ledger.redis.facts import OLDEST, ServerFacts, server_facts
+from ledger.redis.operators import OLDEST, ServerFacts, server_facts
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from ops.doctor.findings import Check, Finding, Level, Trouble
@@ -75,7 +75,7 @@ class RedisChecks:
             for found in await self._server():
                 yield found
             checks: tuple[Callable[[], Awaitable[Finding | None]], ...]
-            checks = (self._clock_skew, self._rights, self._doorbell, self._same_keys, self._queue)
+            checks = (self._clock_skew, self._rights, self._notifications, self._same_keys, self._queue)
             for check in checks:
                 done = await check()
                 if done is not None:
@@ -156,9 +156,9 @@ class RedisChecks:
 
         return (await check.run(work, str))[0]
 
-    async def _doorbell(self) -> Finding:
+    async def _notifications(self) -> Finding:
         check = Check(
-            name="redis doorbell",
+            name="redis notifications",
             tried="subscribe to a channel and hear what is published on it",
             within_s=CONNECT_S,
             late="The server is overloaded: look at it.",

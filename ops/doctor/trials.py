@@ -9,15 +9,13 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 
-from ledger.limits import LedgerLimits
 from ledger.operators import Process
-from ledger.port import Chore, LedgerError, Member
+from ledger.port import DeferredTask, LedgerError, Member
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
-from ledger.values import Baseline, CallerKey, Seen
+from ledger.values import START, Baseline, CallerKey, LedgerLimits, Seen
 from ops.doctor.findings import Trouble
-from workers.arq_queue import ArqQueue
-from workers.queue import Job, TryLater
+from workers.queue import ArqQueue, Job, TryLater
 
 KEPT_S = 60.0
 """What an interrupted trial leaves behind is gone after this long."""
@@ -25,7 +23,7 @@ KEPT_S = 60.0
 CALLER = CallerKey("0" * 32)
 """The caller of the trials, who does not exist."""
 
-PARTS = ("ledger", "activations", "fleet", "documents", "chores", "processes")
+PARTS = ("ledger", "activations", "fleet", "documents", "deferred", "processes")
 """The parts of a store, in the order they are tried."""
 
 _INNER = re.compile(r"failed \((.*)\)\. (?:Check that|The server refuses)", re.DOTALL)
@@ -56,7 +54,7 @@ class Trials:
             activation_ttl_s=KEPT_S,
             feed_ttl_s=KEPT_S,
             lease_ttl_s=KEPT_S,
-            chore_ttl_s=KEPT_S,
+            deferred_ttl_s=KEPT_S,
         )
         self._store = RedisStore(url, prefix=prefix, limits=limits, seal=seal)
 
@@ -80,9 +78,9 @@ class Trials:
         await ledger.forget(CALLER)
         await ledger.begin(CALLER, [], Baseline())
         await ledger.append(CALLER, [seen], "push")
-        await ledger.read(CALLER, 0, 1)
-        await ledger.note_returned(CALLER, above=[1], position=1)
-        await ledger.locate(CALLER, [1])
+        head = (await ledger.read(CALLER, START, 1)).state.head
+        await ledger.note_returned(CALLER, above=[1], position=1, head=head)
+        await ledger.find(CALLER, [1])
         await ledger.forget(CALLER)
 
     async def _try_activations(self) -> None:
@@ -109,12 +107,12 @@ class Trials:
         await documents.names(CALLER, "doctor")
         await documents.delete(CALLER, "doctor", "trial")
 
-    async def _try_chores(self) -> None:
-        chores = self._store.chores
-        chore = Chore(kind="doctor", caller=CALLER, message_id=1, due_s=0.0)
-        await chores.add(chore)
-        await chores.due(1)
-        await chores.done(chore)
+    async def _try_deferred(self) -> None:
+        deferred = self._store.deferred
+        task = DeferredTask(kind="doctor", caller=CALLER, message_id=1, due_s=0.0)
+        await deferred.add(task)
+        await deferred.due(1)
+        await deferred.done(task)
 
     async def _try_processes(self) -> None:
         processes = self._store.processes

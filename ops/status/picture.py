@@ -12,13 +12,13 @@ import msgspec
 
 from ledger.operators import Process
 from ledger.port import ActiveFeed, LedgerError, Member
-from ledger.redis.facts import ServerFacts, server_facts
+from ledger.redis.operators import ServerFacts, server_facts
 from ledger.redis.scripts import Key, Scripts
 from ledger.redis.topology import connect
 from ledger.store import RedisStore
 from ops.doctor.trials import brief
 from ops.presence import ENDED, EVERY_S, FEEDS_IN
-from workers.arq_queue import ArqQueue
+from workers.queue import ArqQueue
 
 SILENT_S = 2.4 * EVERY_S
 """A process that is silent for so long missed two announcements. It was killed, hangs, or cannot reach Redis."""
@@ -87,7 +87,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """All processes that run, daemons among them, and those that fell silent within the last hour."""
     callers: Callers
     queue: Queue
-    chores: int
+    deferred: int
     refuses: str | None = None
     """Why Redis takes no write, None while it does."""
 
@@ -142,14 +142,14 @@ async def take_picture(store: RedisStore, *, queue_url: str, sealed: bool = Fals
     began_s = time.perf_counter()
     seconds, micros = await store.scripts.command("TIME", idempotent=True)
     round_trip_s = time.perf_counter() - began_s
-    server, refuses, members, processes, active, feeds, chores, queue = await _together(
+    server, refuses, members, processes, active, feeds, deferred, queue = await _together(
         _server(store),
         _refusal(store),
         store.fleet.members(),
         store.processes.present(),
-        store.activations.active(),
+        store.activations.count(),
         _no_feeds() if sealed else store.activations.feeds(limit=limit),
-        store.chores.depth(),
+        store.deferred.depth(),
         look_at_queue(queue_url, prefix=store.topology.prefix),
     )
     picture = Picture(
@@ -159,9 +159,9 @@ async def take_picture(store: RedisStore, *, queue_url: str, sealed: bool = Fals
         server=server,
         daemons=daemons_of(members, processes),
         processes=tuple(processes),
-        callers=callers_of(feeds, active=len(active), alive={member.id for member in members}),
+        callers=callers_of(feeds, active=active, alive={member.id for member in members}),
         queue=queue,
-        chores=chores,
+        deferred=deferred,
         refuses=refuses,
     )
     return msgspec.structs.replace(picture, callers=callers_told(picture)) if sealed else picture

@@ -34,7 +34,7 @@ STARTS_S = 30.0
 QUEUE_LATE_S = 300.0
 """Jobs are due within seconds. A job that is this late is taken by no worker."""
 
-MANY_CHORES = 1000
+MANY_DEFERRED = 1000
 """Every deferred task is a send or a draft that went wrong. An outage of the host makes some; this many do not get
 done."""
 
@@ -199,10 +199,10 @@ def _workers(picture: Picture) -> Iterator[Problem]:
             what=f"the oldest of {many(queue.jobs, 'job')} is {queue.late_s / 60:.0f} min late",
             do="Look at the workers' logs; start more of them if they are busy.",
         )
-    if picture.chores > MANY_CHORES:
+    if picture.deferred > MANY_DEFERRED:
         yield Problem(
             level="warning",
-            what=f"{picture.chores} deferred tasks are left to do",
+            what=f"{picture.deferred} deferred tasks are left to do",
             do="Look at the workers' logs: the host may refuse them.",
         )
 

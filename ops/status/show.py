@@ -130,11 +130,11 @@ def _callers(picture: Picture) -> str:
 
 def _queue(picture: Picture) -> str:
     queue = picture.queue
-    chores = f"{picture.chores} deferred tasks"
+    deferred = f"{picture.deferred} deferred tasks"
     if queue.error is not None:
-        return f"unknown, {chores}"
+        return f"unknown, {deferred}"
     late = f" ({queue.late_s:.0f} s late)" if queue.late_s >= 1 else ""
-    return f"{queue.jobs} jobs{late}, {chores}"
+    return f"{queue.jobs} jobs{late}, {deferred}"
 
 
 def _redis(picture: Picture) -> str:

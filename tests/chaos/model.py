@@ -61,8 +61,8 @@ def _smaller(case: Case) -> list[Case]:
         found.append(replace(case, latency_s=0.0))
     if case.max_entries != 1000:
         found.append(replace(case, max_entries=1000))
-    if case.seed_limit != 64 and case.max_entries > 64:
-        found.append(replace(case, seed_limit=64))
+    if case.snapshot != 64 and case.max_entries > 64:
+        found.append(replace(case, snapshot=64))
     for at, consumer in enumerate(case.consumers):
         if consumer.accidents:
             calm = replace(consumer, accidents=0.0)

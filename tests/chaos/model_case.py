@@ -52,7 +52,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ops: tuple[Op, ...]
     consumers: tuple[Consumer, ...]
     max_entries: int = 1000
-    seed_limit: int = 64
+    snapshot: int = 64
     live: bool = True
     cold: bool = False
     latency_s: float = 0.0
@@ -100,7 +100,7 @@ class _Maker:
             ops=tuple(_renamed(op, new_ids) for op in sorted(self._ops, key=lambda op: op.at_s)),
             consumers=tuple(msgspec.structs.replace(one, thread_of=new_ids.get(one.thread_of)) for one in consumers),
             max_entries=max_entries,
-            seed_limit=rng.choice((64, 64, 5)) if max_entries > 64 else 5,
+            snapshot=rng.choice((64, 64, 5)) if max_entries > 64 else 5,
             live=rng.random() < 0.75,
             cold=rng.random() < 0.4,
             latency_s=rng.choice((0.0, 0.0, 0.05, 0.4)),
@@ -172,7 +172,9 @@ class _Maker:
             if fault == "feed":
                 self._between(at_s, until_s, "feed", *rng.choice((("break", "repair"), ("die", "revive"))))
             elif fault == "store":
-                self._between(at_s, until_s, "store", *rng.choice((("down", "up"), ("lossy", "sound"))))
+                self._between(
+                    at_s, until_s, "store", *rng.choice((("down", "up"), ("lossy", "sound"), ("refusing", "taking")))
+                )
             elif fault == "host":
                 self._between(at_s, until_s, "host", "host down", "host up")
             elif fault == "bells":

@@ -7,11 +7,11 @@ import random
 from collections import Counter
 
 from fmsg.errors import FmsgError
+from ledger import catch_up
 from ledger.port import LedgerError
-from ledger.values import Arrival
+from ledger.values import START, Arrival
 from mcp_front.waiting.decide import CUT_BY_TIME
-from mcp_front.waiting.errors import WaitError
-from mcp_front.waiting.request import WaitOutcome, WaitRequest
+from mcp_front.waiting.request import WaitError, WaitOutcome, WaitRequest
 from mcp_front.waiting.results import STORE_AWAY
 from tests.chaos.model_case import BUSY_S, Case, Consumer
 from tests.chaos.model_world import ADDRESSES, ModelWorld
@@ -134,20 +134,21 @@ class Agent:
 
     async def _check_cohesion(self, request: WaitRequest, outcome: WaitOutcome) -> None:
         """What of the thread arrived within the window of the first comes with it, as far as it is in the ledger."""
-        if not outcome.ids or outcome.redelivered or not outcome.ids[0].n or self.spec.subscription:
+        if not outcome.ids or outcome.redelivered or outcome.ids[0].at == START or self.spec.subscription:
             return
         if outcome.ids[0].id in outcome.already_returned:
             return  # what comes again in doubt comes without what certainly lay before
         if request.after_id == self.began_with:
             return  # what lies before the id it began with is not for it, wherever it was recorded
-        if self._world.store.down or self._world.store.lossy or {CUT_BY_TIME, STORE_AWAY} & set(outcome.notes):
+        store = self._world.store
+        if store.down or store.lossy or {CUT_BY_TIME, STORE_AWAY} & set(outcome.notes):
             return
         opener = outcome.ids[0]
         try:
-            book = await self._world.store.ledger.read(self._world.caller.key, opener.n - 1, 1000)
+            book = await self._world.store.ledger.read(self._world.caller.key, opener.at.before(), 1000)
         except LedgerError:
             return
-        if not book.entries or book.entries[0] != opener:
+        if not book.entries or book.entries[0].at != opener.at:
             return
         got = {entry.id for entry in outcome.ids} | set(self.received)
         for entry in book.entries:
@@ -209,7 +210,11 @@ def _ids(outcome: WaitOutcome) -> list[int]:
 
 def play(case: Case) -> None:
     """Play a case in virtual time. Raises `Broken` (or whatever goes wrong)."""
-    run(_play(case))
+    usual, catch_up.SNAPSHOT_ENTRIES = catch_up.SNAPSHOT_ENTRIES, case.snapshot
+    try:
+        run(_play(case))
+    finally:
+        catch_up.SNAPSHOT_ENTRIES = usual
 
 
 async def _play(case: Case) -> None:
@@ -230,6 +235,7 @@ async def _play(case: Case) -> None:
         raise failures.exceptions[0] from None
     finally:
         await world.feed.stop()
+        await world.store.availability.aclose()
         for calls in world.calls:
             for call in tuple(calls):
                 call.cancel()
@@ -247,7 +253,7 @@ async def _events(world: ModelWorld) -> None:
 
 
 def _judge(case: Case, agents: list[Agent]) -> None:
-    forgetful = case.has("flush", "down", "lossy")
+    forgetful = case.has("flush")
     shared: dict[str, list[Agent]] = {}
     for number, agent in enumerate(agents):
         shared.setdefault(agent.spec.subscription or f"agent {number}", []).append(agent)

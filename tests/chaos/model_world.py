@@ -11,13 +11,18 @@ from typing import Any, cast
 
 from fmsg.errors import FmsgError, HostUnreachable
 from fmsg.message import Message
+from ledger.availability import ProbedAvailability
 from ledger.catch_up import catch_up, seen_from
-from ledger.limits import LedgerLimits
-from ledger.memory import MemoryDoorbell, MemoryLedger
-from ledger.memory_side import MemoryActivations, MemoryChores, MemoryDocuments, MemoryFleet
+from ledger.memory import (
+    MemoryActivations,
+    MemoryDeferredTasks,
+    MemoryDocuments,
+    MemoryFleet,
+    MemoryLedger,
+    MemoryNotifications,
+)
 from ledger.port import FeedReport, LedgerError, LedgerUnavailable, Member, NoLedger, Store
-from ledger.values import CallerKey, Source
-from mcp_front.waiting.request import WaitSettings
+from ledger.values import CallerKey, LedgerLimits, Source
 from mcp_front.waiting.wait import Waiting
 from tests.chaos.model_case import Case, Op
 from tests.mcp_front.waiting.virtual import wall_s
@@ -29,26 +34,28 @@ RECONCILE_S = 20.0
 
 
 class FaultyStore:
-    """A memory store that can be away, lose answers it has given effect to, forget everything, and ring no bells."""
+    """A memory store that can be away, refuse writes, lose answers, forget everything, and send no notifications."""
 
     def __init__(self, limits: LedgerLimits, rng: random.Random) -> None:
         self.down = False
         self.lossy = False
+        self.read_only = False
         self.deaf = False
         self.step_s = 0.0
         self._limits = limits
         self._rng = rng
-        self._bell = MemoryDoorbell()
+        self._notifications = MemoryNotifications()
+        self.availability = ProbedAvailability(self._probe, rng=random.Random(3))
         self.flush()
 
     def flush(self) -> None:
         """Everything is gone."""
         limits = self._limits
-        self._ledger = MemoryLedger(limits=limits, clock=self._clock, doorbell=self._bell)
+        self._ledger = MemoryLedger(limits=limits, clock=self._clock, notifications=self._notifications)
         self._activations = MemoryActivations(ttl_s=limits.activation_ttl_s, clock=self._clock)
         self._fleet = MemoryFleet(heartbeat_ttl_s=limits.heartbeat_ttl_s, clock=self._clock)
         self._documents = MemoryDocuments(clock=self._clock)
-        self._chores = MemoryChores(clock=self._clock)
+        self._deferred = MemoryDeferredTasks(clock=self._clock)
 
     def _clock(self) -> float:
         return wall_s() + self.step_s
@@ -70,30 +77,53 @@ class FaultyStore:
         return _Faulty(self, "_documents")
 
     @property
-    def chores(self) -> Any:
-        return _Faulty(self, "_chores")
+    def deferred(self) -> Any:
+        return _Faulty(self, "_deferred")
 
     @property
-    def doorbell(self) -> FaultyStore:
+    def notifications(self) -> FaultyStore:
         return self
 
     def listen(self, caller: CallerKey, wake: Callable[[], None]) -> Callable[[], None]:
-        """A bell that is not always heard."""
-        return self._bell.listen(caller, lambda: None if self.deaf or self.down else wake())
+        """Notifications that are lost at times."""
+        return self._notifications.listen(caller, lambda: None if self.deaf or self.down else wake())
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Nothing to run."""
-        return self._bell.running()
+        return self._notifications.running()
 
-    async def pass_(self, call: Callable[[], Any]) -> Any:
+    async def ping(self) -> None:
+        """See `ledger.port.Store`."""
+        await self.pass_(_nothing, writes=True)
+
+    async def pass_(self, call: Callable[[], Any], *, writes: bool) -> Any:
         """One command."""
         await asyncio.sleep(0)
-        if self.down:
-            raise LedgerUnavailable("the store is away")
+        if self.down or (self.read_only and writes):
+            self._fail("the store is away")
         result = await call()
         if self.lossy and self._rng.random() < 0.1:
-            raise LedgerUnavailable("the answer was lost")
+            self._fail("the answer was lost")
         return result
+
+    def _fail(self, text: str) -> None:
+        self.availability.failed()
+        raise LedgerUnavailable(text)
+
+    async def _probe(self) -> None:
+        if self.down or self.read_only:
+            raise LedgerUnavailable("the store is away")
+
+
+async def _nothing() -> None:
+    return
+
+
+READS = frozenset(
+    {"active", "compare", "feed", "feeds", "find", "get", "heads", "holders", "load", "members", "names"}
+    | {"read", "read_back", "settled", "state"}
+)
+"""The commands that a store answers which takes no writes."""
 
 
 class _Faulty:
@@ -107,7 +137,7 @@ class _Faulty:
         found = getattr(getattr(self._store, self._part), name)
         if not inspect.iscoroutinefunction(found):
             return found
-        return lambda *args, **kwargs: self._store.pass_(lambda: found(*args, **kwargs))
+        return lambda *args, **kwargs: self._store.pass_(lambda: found(*args, **kwargs), writes=name not in READS)
 
 
 class Feed:
@@ -150,7 +180,6 @@ class Feed:
             ME,
             source=source,
             min_pages=min_pages,
-            seed_limit=world.case.seed_limit,
         )
 
     def _spawn(self, work: Any) -> None:
@@ -214,7 +243,7 @@ class ModelWorld:
         self.host = Host()
         self.host.latency_s = case.latency_s
         self.caller = FakeCaller(self.host)
-        limits = LedgerLimits(max_entries=case.max_entries, seed_limit=case.seed_limit)
+        limits = LedgerLimits(max_entries=case.max_entries)
         self.store = FaultyStore(limits, random.Random(1))
         self.feed = Feed(self, case.live)
         self.available: dict[int, float] = {}
@@ -225,8 +254,7 @@ class ModelWorld:
         self.calls: list[set[asyncio.Task[Any]]] = [set(), set()]
 
     def _front(self) -> Waiting:
-        settings = WaitSettings(seed_limit=self.case.seed_limit)
-        return Waiting(cast("Store", self.store), settings=settings, clock=wall_s, rng=random.Random(2))
+        return Waiting(cast("Store", self.store), clock=wall_s, rng=random.Random(2))
 
     def do(self, op: Op) -> None:
         """An event happens."""
@@ -274,6 +302,8 @@ class ModelWorld:
                 self.feed.alive = op.what == "revive"
             case "down" | "up":
                 self.store.down = op.what == "down"
+            case "refusing" | "taking":
+                self.store.read_only = op.what == "refusing"
             case "lossy" | "sound":
                 self.store.lossy = op.what == "lossy"
             case "flush":
@@ -294,7 +324,7 @@ class ModelWorld:
 
     async def mend(self) -> None:
         """Everything works again, and what was lost is found."""
-        self.store.down = self.store.lossy = self.store.deaf = False
+        self.store.down = self.store.lossy = self.store.deaf = self.store.read_only = False
         self.host.error = None
         self.feed.alive = self.feed.connected = True
         await self.feed.look_everywhere()

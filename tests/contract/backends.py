@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
-from ledger.limits import LedgerLimits
-from ledger.memory import MemoryDoorbell, MemoryLedger
-from ledger.port import Doorbell, Ledger
+from ledger.memory import MemoryLedger, MemoryNotifications
+from ledger.port import Ledger, Notifications
 from ledger.redis.ledger import RedisLedger
-from ledger.redis.notifications import RedisDoorbell
+from ledger.redis.notifications import RedisNotifications
 from ledger.redis.scripts import Scripts
 from ledger.redis.topology import Topology
-from ledger.values import CallerKey
+from ledger.values import CallerKey, LedgerLimits
 
 
 class Backend(Protocol):
@@ -27,8 +27,8 @@ class Backend(Protocol):
         ...
 
     @property
-    def doorbell(self) -> Doorbell:
-        """Its doorbell."""
+    def notifications(self) -> Notifications:
+        """Its notifications."""
         ...
 
     async def turn_back(self, caller: CallerKey, seconds: float) -> None:
@@ -50,29 +50,28 @@ class MemoryBackend:
     def __init__(self, limits: LedgerLimits) -> None:
         self._limits = limits
         self.offset_s = 0.0
-        self.doorbell = MemoryDoorbell()
+        self.notifications = MemoryNotifications()
         self._begin()
 
     def _begin(self) -> None:
         self.ledger = MemoryLedger(
-            limits=self._limits, clock=lambda: time.time() + self.offset_s, doorbell=self.doorbell
+            limits=self._limits, clock=lambda: time.time() + self.offset_s, notifications=self.notifications
         )
 
     async def turn_back(self, caller: CallerKey, seconds: float) -> None:
-        """See `Backend`."""
         await self.ledger.state(caller)
         self.offset_s -= seconds
 
     async def wipe(self) -> None:
-        """See `Backend`. A process that starts again has an empty ledger."""
+        """A process that starts again has an empty ledger."""
         self._begin()
 
     async def keep(self, caller: CallerKey) -> Callable[[], Awaitable[None]]:
-        """See `Backend`."""
-        kept = copy.deepcopy(self.ledger._books[caller])
+        kept = copy.deepcopy(self.ledger._ledgers[caller])
 
         async def put_back() -> None:
-            self.ledger._books[caller] = copy.deepcopy(kept)
+            await next_millisecond()
+            self.ledger._ledgers[caller] = copy.deepcopy(kept)
 
         return put_back
 
@@ -84,24 +83,23 @@ class RedisBackend:
         self.topology = topology
         self.scripts = Scripts(topology.commands)
         self.ledger = RedisLedger(self.scripts, topology, limits=limits)
-        self.doorbell = RedisDoorbell(topology)
+        self.notifications = RedisNotifications(topology)
 
     async def turn_back(self, caller: CallerKey, seconds: float) -> None:
-        """See `Backend`. The server's clock is the machine's, so the ledger's memory of it goes forward instead."""
+        """The server's clock is the machine's, so how far the ledger's is ahead of it goes back instead."""
         key = self.topology.key(caller, "meta")
-        await self.scripts.command("HINCRBY", key, "clock", int(seconds * 1e6), idempotent=False)
+        await self.scripts.command("HSET", key, "ahead", int(-seconds * 1000), idempotent=False)
 
     async def wipe(self) -> None:
-        """See `Backend`."""
         await self.topology.commands.execute_command("FLUSHALL")
 
     async def keep(self, caller: CallerKey) -> Callable[[], Awaitable[None]]:
-        """See `Backend`."""
         command = self.topology.commands.execute_command
-        keys = [self.topology.key(caller, part) for part in ("meta", "log", "ids", "gone")]
+        keys = [self.topology.key(caller, part) for part in ("meta", "entries", "index", "gone")]
         kept = [await command("DUMP", key) for key in keys]
 
         async def put_back() -> None:
+            await next_millisecond()
             await command("DEL", *keys)
             for key, dump in zip(keys, kept, strict=True):
                 if dump is not None:
@@ -120,3 +118,10 @@ async def redis_backend(
         yield backend
     finally:
         await backend.topology.aclose()
+
+
+async def next_millisecond() -> None:
+    """Wait as long as no failover is short of: what is appended then has another stream id."""
+    began_ms = int(time.time() * 1000.0)
+    while int(time.time() * 1000.0) <= began_ms:  # noqa: ASYNC110 - a clock sets no event
+        await asyncio.sleep(0)

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ledger.limits import LedgerLimits
 from ledger.redis.topology import connect
+from ledger.values import LedgerLimits
 from tests.conftest import RedisServers, flush
 from tests.contract.backends import Backend, MemoryBackend, redis_backend
 from tests.fake_redis import FakeTopology

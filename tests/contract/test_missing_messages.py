@@ -14,12 +14,12 @@ from fmsg.errors import HostUnreachable
 from fmsg.message import Page
 from ledger.catch_up import CHUNK, CaughtUp, catch_up, seen_from
 from ledger.port import LedgerUnavailable
-from ledger.values import CallerKey, Seen
+from ledger.values import START, CallerKey, Seen
 from tests.contract.backends import Backend
 from tests.ledger.fake_host import ME, FakeHost
 
 ALICE = CallerKey("a" * 32)
-SEEDS = range(1, 11)
+SNAPSHOT = range(1, 11)
 MISSED = range(11, 41)
 PUSHED = range(41, 381)
 """More than three pages: nothing on the pages that a reconnect looks at tells of what lies below."""
@@ -73,13 +73,15 @@ class Place:
             seen = [seen_from(self.host.messages[id_], address=ME, root=id_) for id_ in list(ids)[start : start + 64]]
             await self.backend.ledger.append(ALICE, seen, "push")
 
-    async def compare(self, **how: int) -> CaughtUp:
+    async def compare(self, *, min_pages: int = 1, max_pages: int = 200) -> CaughtUp:
         """Catch up, counting from now what it costs."""
         self.host.asked.clear()
         self.spy.asked.clear()
         self.spy.sizes.clear()
-        caught = await catch_up(self.host, self.spy, ALICE, ME, source="reconcile", seed_limit=len(SEEDS), **how)
-        self.new += [id_ for id_, _ in caught.new]
+        caught = await catch_up(
+            self.host, self.spy, ALICE, ME, source="reconcile", min_pages=min_pages, max_pages=max_pages
+        )
+        self.new += [one.id for one in caught.new]
         return caught
 
     @property
@@ -91,7 +93,7 @@ class Place:
 @pytest.fixture
 async def place(roomy: Backend) -> AsyncIterator[Place]:
     made = Place(roomy)
-    for id_ in SEEDS:
+    for id_ in SNAPSHOT:
         made.host.put(id_, time_s=1000.0 + id_)
     assert (await made.compare()).began
     yield made
@@ -104,13 +106,15 @@ async def test_what_was_missed_below_hundreds_of_pushes_is_found(place: Place) -
     caught = await place.compare(min_pages=2)
     assert sorted(place.new) == list(MISSED)
     assert caught.complete
-    assert caught.state.complete_id == PUSHED[-1]
+    assert caught.state.verified_id == PUSHED[-1]
 
 
 async def test_also_when_the_ledger_has_trimmed_what_lies_above_it(place: Place) -> None:
     place.arrive(MISSED)
     await place.push(range(41, 1241))
-    assert (await place.compare()).state.first_n > 200
+    caught = await place.compare()
+    assert caught.state.held == 1000
+    assert caught.state.low > START
     assert sorted(place.new) == list(MISSED)
     assert (await place.compare(min_pages=20)).new == ()
 
@@ -119,7 +123,7 @@ async def test_then_one_page_is_enough_again_and_nothing_is_written(place: Place
     await place.push(PUSHED)
     assert (await place.compare()).new == ()
     assert place.pages == 5
-    assert place.spy.sizes == [0], "the mark moves, and nothing else"
+    assert place.spy.sizes == [0], "the watermark moves, and nothing else"
     assert (await place.compare()).new == ()
     assert (place.pages, place.spy.asked) == (1, {"state": 1, "compare": 1})
     await place.push(range(400, 420))
@@ -128,11 +132,11 @@ async def test_then_one_page_is_enough_again_and_nothing_is_written(place: Place
     place.arrive([500])
     await place.compare()
     assert (place.pages, place.new) == (2, [500])
-    assert place.spy.asked["append"] == 1, "what is new and the mark go together"
+    assert place.spy.asked["append"] == 1, "what is new and the watermark go together"
 
 
 @pytest.mark.parametrize("pushed_since", [0, 20, 21, 25, 29, 30])
-async def test_one_that_became_visible_just_after_the_mark_passed_it_is_found(place: Place, pushed_since: int) -> None:
+async def test_one_that_became_visible_just_after_it_was_passed_is_found(place: Place, pushed_since: int) -> None:
     """Its id was given before the next one's, and nobody pushed it."""
     ids = [id_ for id_ in PUSHED if id_ != PUSHED[-3]]
     await place.push(ids)
@@ -144,11 +148,11 @@ async def test_one_that_became_visible_just_after_the_mark_passed_it_is_found(pl
 
 
 @pytest.mark.parametrize("pages", [1, 3])
-async def test_a_walk_that_is_cut_moves_no_mark(place: Place, pages: int) -> None:
+async def test_a_walk_that_is_cut_moves_no_watermark(place: Place, pages: int) -> None:
     place.arrive(MISSED)
     await place.push(PUSHED)
     cut = await place.compare(max_pages=pages)
-    assert (cut.complete, cut.new, cut.state.complete_id) == (False, (), SEEDS[-1])
+    assert (cut.complete, cut.new, cut.state.verified_id) == (False, (), SNAPSHOT[-1])
     await place.compare()
     assert sorted(place.new) == list(MISSED)
 
@@ -200,10 +204,10 @@ async def test_a_crash_in_the_middle_of_a_long_backlog_loses_nothing_and_doubles
     with pytest.raises(LedgerUnavailable):
         await place.compare()
     place.spy.before_append = lambda _number: None
-    held = await place.backend.ledger.read(ALICE, 0, 2000)
+    held = await place.backend.ledger.read(ALICE, START, 2000)
     done = (crash_at - 1) * CHUNK
-    assert held.state.last_n == len(SEEDS) + done
-    assert held.state.complete_id < max(held.entries[0].id, backlog[0])
+    assert held.state.held == min(len(SNAPSHOT) + done, 1000)
+    assert held.state.verified_id < max(held.entries[0].id, backlog[0])
     await place.compare()
     assert [*backlog[:done], *place.new] == list(backlog)
     assert (await place.compare(min_pages=30)).new == ()
@@ -240,7 +244,7 @@ async def test_a_tail_lost_to_a_failover_in_the_middle_of_a_walk_is_found_missin
     place.spy.before_append = fail_over
     caught = await place.compare()
     assert sorted(place.new) == [*MISSED, *PUSHED]
-    assert caught.state.complete_id == more[-1]
+    assert caught.state.verified_id == more[-1]
 
 
 async def test_a_ledger_that_is_lost_again_and_again_is_given_up(place: Place) -> None:
@@ -290,7 +294,7 @@ async def test_who_begins_from_a_newer_list_than_the_ledger_began_with_compares_
     older = asyncio.create_task(catch_up(Slow(), place.backend.ledger, ALICE, ME, source="poll"))  # awaited in `newer`
     caught = await newer()
     assert caught.began
-    assert [id_ for id_, _ in caught.new] == list(MISSED)
+    assert [one.id for one in caught.new] == list(MISSED)
     assert (await older).began
 
 
@@ -322,4 +326,4 @@ async def test_messages_that_cannot_be_read_end_no_walk(place: Place, unreadable
     place.arrive(MISSED)
     await place.push(PUSHED)
     caught = await catch_up(Odd(), place.backend.ledger, ALICE, ME, source="poll")
-    assert sorted(id_ for id_, _ in caught.new) == list(MISSED)
+    assert sorted(one.id for one in caught.new) == list(MISSED)

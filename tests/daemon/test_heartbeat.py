@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from daemon.heartbeat import Heartbeat
-from ledger.memory_side import MemoryFleet
+from ledger.memory import MemoryFleet
 from ledger.port import Member
 from tests.daemon.world import quick
 

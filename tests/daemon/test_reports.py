@@ -13,7 +13,7 @@ from daemon.feed.machine import State
 from daemon.feed.runner import FeedRunner
 from daemon.heartbeat import Heartbeat
 from daemon.reports import TOGETHER, HeldFeed, Reporter
-from ledger.memory_side import MemoryActivations, MemoryFleet
+from ledger.memory import MemoryActivations, MemoryFleet
 from ledger.port import FeedReport, LedgerUnavailable
 from ledger.values import CallerKey
 from tests.daemon.world import Bell, quick

@@ -19,10 +19,9 @@ from fmsg.http import Deadlines, HostHttp
 from fmsg.message import Draft
 from fmsg.tokens import AccessToken
 from fmsg.webapi import WebApi
-from ledger.limits import LedgerLimits
-from ledger.memory_operators import MemoryOrders
+from ledger.memory import MemoryOrders
 from ledger.port import FeedReport, LedgerUnavailable, Store
-from ledger.values import Arrival, CallerKey, caller_key
+from ledger.values import START, Arrival, CallerKey, LedgerLimits, caller_key
 from sandbox.host import SandboxHost, serve
 from tests.key_tokens import KeyTokens
 
@@ -186,7 +185,7 @@ class Agent:
         """Everything in its ledger."""
         if await self.world.store.ledger.state(self.key) is None:
             return []
-        return list((await self.world.store.ledger.read(self.key, 0, 10_000)).entries)
+        return list((await self.world.store.ledger.read(self.key, START, 10_000)).entries)
 
     async def until_ids(self, *ids: int) -> list[Arrival]:
         """Wait until its ledger holds exactly these ids, in any order; the entries."""
@@ -227,15 +226,16 @@ class Cable:
     def __init__(self, store: Store) -> None:
         self.plugged = asyncio.Event()
         self.plugged.set()
-        for part in ("ledger", "doorbell", "activations", "fleet", "documents", "chores"):
+        for part in ("ledger", "notifications", "availability", "activations", "fleet", "documents", "deferred"):
             setattr(self, part, _Part(getattr(store, part), self.plugged))
 
     ledger: Any
-    doorbell: Any
+    notifications: Any
+    availability: Any
     activations: Any
     fleet: Any
     documents: Any
-    chores: Any
+    deferred: Any
 
     async def ping(self) -> None:
         """Wait for the plug."""
@@ -331,7 +331,7 @@ class World:
     def store_away(self, *, whole: bool = False) -> Iterator[None]:
         """The ledgers cannot be reached meanwhile, nor anything else in the ``whole`` store."""
         parts: dict[Any, tuple[str, ...]] = {
-            self.store.ledger: ("state", "append", "compare", "locate", "read", "begin", "set_roots"),
+            self.store.ledger: ("state", "append", "compare", "find", "read", "heads", "begin", "restore", "set_roots"),
         }
         if whole:
             parts[self.store.activations] = ("active", "get", "report", "retire")

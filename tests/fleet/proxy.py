@@ -83,10 +83,10 @@ def _haproxy(directory: Path, port: int, fronts: Sequence[int], check_s: float) 
     directory.mkdir(parents=True, exist_ok=True)
     text = (PROXIES / "haproxy.cfg").read_text()
     servers = "".join(f"    server front-{number} 127.0.0.1:{front}\n" for number, front in enumerate(fronts))
-    text = re.sub(r"^ +server-template .*\n", servers, text, flags=re.MULTILINE)
-    text = text.replace("bind :8080", f"bind 127.0.0.1:{port}").replace("bind :8405", f"bind 127.0.0.1:{free_port()}")
+    text = re.sub(r"(^ +server front-\d+ .*\n)+", servers, text, flags=re.MULTILINE)
+    text = text.replace("bind :8080", f"bind 127.0.0.1:{port}").replace("127.0.0.1:8405", f"127.0.0.1:{free_port()}")
     # What this machine allows may be less than what a proxy is given.
-    text = text.replace("maxconn 100000", f"maxconn {CONNECTIONS}").replace("maxconn 50000", f"maxconn {CONNECTIONS}")
+    text = text.replace("fd-hard-limit 262144", f"maxconn {CONNECTIONS}")
     text = text.replace("check inter 1s", f"check inter {round(check_s * 1000)}ms")
     (directory / "haproxy.cfg").write_text(text)
     return ["-db", "-f", f"{directory}/haproxy.cfg"]

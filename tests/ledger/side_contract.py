@@ -1,4 +1,4 @@
-"""What activations, fleets, documents and chores promise, wherever they are kept. Subclassed per backend."""
+"""What activations, fleets, documents and tasks promise, wherever they are kept. Subclassed per backend."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from ledger.port import Activations, Chore, Chores, Documents, FeedReport, Fleet, Member
+from ledger.port import Activations, DeferredTask, DeferredTasks, Documents, FeedReport, Fleet, Member
 from ledger.values import CallerKey
 
 ANN = CallerKey("a" * 32)
@@ -22,7 +22,7 @@ class Side(NamedTuple):
     activations: Activations
     fleet: Fleet
     documents: Documents
-    chores: Chores
+    deferred: DeferredTasks
 
 
 async def activate(side: Side, caller: CallerKey = ANN, *, token: str | None = "t1", life_s: float = 60.0) -> None:
@@ -41,9 +41,9 @@ async def beat(side: Side, *names: str) -> None:
         await side.fleet.beat(Member(id=name, name=name, since_s=1.0))
 
 
-def a_chore() -> Chore:
+def a_task() -> DeferredTask:
     """One that is due."""
-    return Chore(kind="delete_draft", caller=ANN, message_id=2**63 - 1, due_s=time.time() - 10)
+    return DeferredTask(kind="delete_draft", caller=ANN, message_id=2**63 - 1, due_s=time.time() - 10)
 
 
 class ActivationsContract:
@@ -269,35 +269,33 @@ class DocumentsContract:
         assert list(await side.documents.names(ANN, "sub")) == ["a:{x}"]
 
 
-class ChoresContract:
+class DeferredTasksContract:
     @pytest.fixture
-    def chore(self) -> Chore:
-        return a_chore()
+    def task(self) -> DeferredTask:
+        return a_task()
 
-    async def test_a_chore_is_due_until_it_is_done(self, side: Side, chore: Chore) -> None:
-        await side.chores.add(chore)
-        assert list(await side.chores.due(10)) == [chore]
-        assert await side.chores.depth() == 1
-        await side.chores.done(chore)
-        await side.chores.done(chore)
-        assert list(await side.chores.due(10)) == []
-        assert await side.chores.depth() == 0
+    async def test_a_task_is_due_until_it_is_done(self, side: Side, task: DeferredTask) -> None:
+        await side.deferred.add(task)
+        assert list(await side.deferred.due(10)) == [task]
+        assert await side.deferred.depth() == 1
+        await side.deferred.done(task)
+        await side.deferred.done(task)
+        assert list(await side.deferred.due(10)) == []
+        assert await side.deferred.depth() == 0
 
-    async def test_not_before_its_time(self, side: Side, chore: Chore) -> None:
-        await side.chores.add(msgspec.structs.replace(chore, due_s=time.time() + 60))
-        assert list(await side.chores.due(10)) == []
-        assert await side.chores.depth() == 1
+    async def test_not_before_its_time(self, side: Side, task: DeferredTask) -> None:
+        await side.deferred.add(msgspec.structs.replace(task, due_s=time.time() + 60))
+        assert list(await side.deferred.due(10)) == []
+        assert await side.deferred.depth() == 1
 
-    async def test_adding_it_again_changes_when_it_is_due_and_the_attempts(self, side: Side, chore: Chore) -> None:
-        await side.chores.add(chore)
-        again = msgspec.structs.replace(chore, due_s=chore.due_s + 5.5, attempts=3)
-        await side.chores.add(again)
-        assert list(await side.chores.due(10)) == [again]
+    async def test_adding_it_again_changes_due_time_and_attempts(self, side: Side, task: DeferredTask) -> None:
+        await side.deferred.add(task)
+        again = msgspec.structs.replace(task, due_s=task.due_s + 5.5, attempts=3)
+        await side.deferred.add(again)
+        assert list(await side.deferred.due(10)) == [again]
 
-    async def test_the_oldest_first_and_no_more_than_asked(self, side: Side, chore: Chore) -> None:
-        chores = [
-            msgspec.structs.replace(chore, message_id=number, due_s=chore.due_s - number) for number in range(1, 6)
-        ]
-        for one in chores:
-            await side.chores.add(one)
-        assert [one.message_id for one in await side.chores.due(3)] == [5, 4, 3]
+    async def test_the_oldest_first_and_no_more_than_asked(self, side: Side, task: DeferredTask) -> None:
+        tasks = [msgspec.structs.replace(task, message_id=number, due_s=task.due_s - number) for number in range(1, 6)]
+        for one in tasks:
+            await side.deferred.add(one)
+        assert [one.message_id for one in await side.deferred.due(3)] == [5, 4, 3]

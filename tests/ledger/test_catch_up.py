@@ -7,9 +7,18 @@ import pytest
 
 from fmsg.errors import HostUnreachable
 from fmsg.message import Message, Page
-from ledger.catch_up import CHUNK, FIRST_PAGE, CaughtUp, baseline_of, catch_up, ensure_begun, is_news, seen_from
+from ledger.catch_up import (
+    CHUNK,
+    FIRST_PAGE,
+    SNAPSHOT_ENTRIES,
+    CaughtUp,
+    baseline_of,
+    catch_up,
+    ensure_begun,
+    seen_from,
+)
 from ledger.memory import MemoryLedger
-from ledger.values import Appended, Arrival, Baseline, CallerKey, Compared, LedgerState, Seen, Source
+from ledger.values import START, Appended, Arrival, Baseline, CallerKey, Compared, Head, LedgerState, Seen, Source
 from tests.ledger.fake_host import ANN, ME, FakeHost
 
 CALLER = CallerKey("c" * 32)
@@ -18,8 +27,8 @@ CALLER = CallerKey("c" * 32)
 class How(TypedDict, total=False):
     """The rest of what `Ledger.append` is told."""
 
-    since: LedgerState | None
-    complete_id: int
+    since: Head | None
+    verified_id: int
 
 
 @pytest.fixture
@@ -33,15 +42,19 @@ def ledger() -> MemoryLedger:
 
 
 async def entries(ledger: MemoryLedger) -> list[Arrival]:
-    return list((await ledger.read(CALLER, 0, 100_000)).entries)
+    return list((await ledger.read(CALLER, START, 100_000)).entries)
 
 
 async def ids(ledger: MemoryLedger) -> list[int]:
     return [entry.id for entry in await entries(ledger)]
 
 
-async def begin(host: FakeHost, ledger: MemoryLedger, *, seed_limit: int = 64) -> LedgerState:
-    return await ensure_begun(host, ledger, CALLER, ME, seed_limit=seed_limit)
+def new_ids(caught: CaughtUp) -> list[int]:
+    return [one.id for one in caught.new]
+
+
+async def begin(host: FakeHost, ledger: MemoryLedger) -> LedgerState:
+    return await ensure_begun(host, ledger, CALLER, ME)
 
 
 async def compare(host: FakeHost, ledger: MemoryLedger, *, min_pages: int = 1, max_pages: int = 200) -> CaughtUp:
@@ -93,7 +106,7 @@ class TestBaseline:
     )
     def test_news_is_above_the_id_or_after_the_time(self, id_: int, sent_at_s: float, news: bool) -> None:
         seen = Seen(id=id_, pid=None, root=id_, from_=ANN, sent_at_s=sent_at_s)
-        assert is_news(seen, Baseline(newest_id=9, time_s=100.0)) is news
+        assert Baseline(newest_id=9, time_s=100.0).covers(seen) is not news
 
 
 class TestBeginning:
@@ -105,15 +118,16 @@ class TestBeginning:
         host.put(6, time_s=None)
         state = await begin(host, ledger)
         assert await ids(ledger) == [5, 4]
-        assert state.seed_n == 2
+        assert state.held == 2
         assert state.baseline == Baseline(newest_id=5, time_s=1000.0)
-        assert {entry.source for entry in await entries(ledger)} == {"seed"}
+        assert {entry.source for entry in await entries(ledger)} == {"snapshot"}
 
-    async def test_at_most_so_many_seeds_the_newest(self, host: FakeHost, ledger: MemoryLedger) -> None:
+    async def test_it_takes_over_the_newest_only(self, host: FakeHost, ledger: MemoryLedger) -> None:
         for id_ in range(1, 120):
             host.put(id_, time_s=float(id_))
-        await begin(host, ledger, seed_limit=64)
+        await begin(host, ledger)
         assert await ids(ledger) == list(range(56, 120))
+        assert SNAPSHOT_ENTRIES == 64
 
     async def test_a_page_of_drafts_alone_makes_no_news_of_what_lies_below(
         self, host: FakeHost, ledger: MemoryLedger
@@ -123,16 +137,11 @@ class TestBeginning:
         for id_ in range(50, 150):
             host.put(id_, time_s=None)
         state = await begin(host, ledger)
-        assert (state.last_n, state.baseline.newest_id) == (0, 69)
+        assert (state.held, state.baseline.newest_id) == (0, 69)
         assert (await compare(host, ledger, min_pages=3)).new == ()
         host.send(60, time_s=1001.0)
         host.send(100, time_s=900.0)
-        assert (await compare(host, ledger, min_pages=3)).new == ((100, 1), (60, 2))
-
-    async def test_no_seeds_at_all(self, host: FakeHost, ledger: MemoryLedger) -> None:
-        host.put(4)
-        state = await begin(host, ledger, seed_limit=0)
-        assert (state.last_n, state.baseline.newest_id) == (0, 4)
+        assert new_ids(await compare(host, ledger, min_pages=3)) == [100, 60]
 
     async def test_roots_are_found_in_the_list_and_the_sent_list_and_else_left_open(
         self, host: FakeHost, ledger: MemoryLedger
@@ -171,7 +180,7 @@ class TestCatchingUp:
         await begin(host, ledger)
         host.asked.clear()
         caught = await compare(host, ledger)
-        assert (caught.new, caught.pages, caught.complete, caught.found_late) == ((), 1, True, ())
+        assert (caught.new, caught.pages, caught.complete) == ((), 1, True)
         assert host.asked == {"list_received": 1}
         assert host.limits[-1] == FIRST_PAGE
 
@@ -183,8 +192,8 @@ class TestCatchingUp:
         host.put(9, time_s=1010.0)
         host.now_s = 1030.0
         caught = await compare(host, ledger)
-        assert caught.new == ((9, 1), (5, 2))
-        assert [caught.late_s(seen) for seen in caught.found_late] == [20.0, 10.0]
+        assert new_ids(caught) == [9, 5]
+        assert [caught.late_s(one) for one in caught.new] == [20.0, 10.0]
         assert await ids(ledger) == [9, 5]
 
     async def test_without_a_date_the_ledgers_clock_says_how_late(self, host: FakeHost, ledger: MemoryLedger) -> None:
@@ -192,7 +201,7 @@ class TestCatchingUp:
         host.put(5, time_s=990.0)
         host.now_s = None
         caught = await compare(host, ledger)
-        assert [caught.late_s(seen) for seen in caught.found_late] == [10.0]
+        assert [caught.late_s(one) for one in caught.new] == [10.0]
 
     async def test_a_draft_sent_late_and_a_message_one_is_added_to_are_new(
         self, host: FakeHost, ledger: MemoryLedger
@@ -201,16 +210,16 @@ class TestCatchingUp:
         host.put(9, time_s=500.0)
         await begin(host, ledger)
         host.put(1, time_s=10.0, added_s=1001.0)
-        assert (await compare(host, ledger)).new == ((1, 2),)
+        assert new_ids(await compare(host, ledger)) == [1]
         host.send(2, time_s=1002.0)
-        assert (await compare(host, ledger)).new == ((2, 3),)
+        assert new_ids(await compare(host, ledger)) == [2]
 
-    async def test_what_was_there_before_the_seeds_is_old_news(self, host: FakeHost, ledger: MemoryLedger) -> None:
-        for id_ in range(1, 30):
+    async def test_what_was_there_before_the_snapshot_is_old_news(self, host: FakeHost, ledger: MemoryLedger) -> None:
+        for id_ in range(1, 90):
             host.put(id_, time_s=float(id_))
-        await begin(host, ledger, seed_limit=3)
+        await begin(host, ledger)
         assert (await compare(host, ledger, min_pages=3)).new == ()
-        assert await ids(ledger) == [27, 28, 29]
+        assert await ids(ledger) == list(range(26, 90))
 
     async def test_a_backlog_is_appended_whole_ascending_and_in_chunks(self, host: FakeHost) -> None:
         sizes: list[int] = []
@@ -227,8 +236,8 @@ class TestCatchingUp:
         for id_ in range(1, 10_001):
             host.put(id_, time_s=1000.0 + id_)
         caught = await compare(host, ledger)
-        assert [id_ for id_, _ in caught.new] == list(range(1, 10_001))
-        assert [n for _, n in caught.new] == list(range(1, 10_001))
+        assert new_ids(caught) == list(range(1, 10_001))
+        assert [one.at for one in caught.new] == sorted({one.at for one in caught.new})
         assert await ids(ledger) == list(range(9_001, 10_001))
         assert max(sizes) == CHUNK
         assert caught.complete
@@ -256,7 +265,7 @@ class TestCatchingUp:
 
         host.after_page = more
         first = await compare(host, ledger)
-        assert {id_ for id_, _ in first.new} >= set(range(1, 300))
+        assert set(new_ids(first)) >= set(range(1, 300))
         await compare(host, ledger)
         assert set(await ids(ledger)) == set(host.messages)
 
@@ -288,7 +297,7 @@ class TestCatchingUp:
         host.send(1, time_s=1001.0)
         assert (await compare(host, ledger)).new == ()
         caught = await compare(host, ledger, min_pages=3)
-        assert (caught.new, caught.pages, caught.complete) == (((1, 65),), 3, True)
+        assert (new_ids(caught), caught.pages, caught.complete) == ([1], 3, True)
 
     async def test_one_more_after_the_end_of_the_list_is_not_asked_for(
         self, host: FakeHost, ledger: MemoryLedger
@@ -324,7 +333,7 @@ class TestCatchingUp:
     async def test_a_ledger_lost_in_the_middle_begins_anew(self, host: FakeHost, ledger: MemoryLedger) -> None:
         before = await begin(host, ledger)
         host.put(1, time_s=1001.0)
-        host.after_page = lambda page: ledger._books.clear() if page == 2 else None
+        host.after_page = lambda page: ledger._ledgers.clear() if page == 2 else None
         caught = await compare(host, ledger)
         assert caught.began
         assert caught.state.epoch != before.epoch
@@ -333,7 +342,7 @@ class TestCatchingUp:
     async def test_one_lost_between_comparing_and_appending_begins_anew(self, host: FakeHost) -> None:
         class Losing(MemoryLedger):
             async def compare(
-                self, caller: CallerKey, listed: Sequence[Seen], *, since: LedgerState | None = None
+                self, caller: CallerKey, listed: Sequence[Seen], *, since: Head | None = None
             ) -> Compared:
                 compared = await super().compare(caller, listed, since=since)
                 await self.forget(caller)
@@ -355,7 +364,7 @@ class TestRootsOfTheCaughtUp:
         host.put(6, pid=5, time_s=1002.0)
         host.asked.clear()
         caught = await compare(host, ledger)
-        assert [seen.root for seen in caught.found_late] == [4]
+        assert [one.root for one in caught.new] == [4]
         assert (await entries(ledger))[-1].root == 4
         assert host.asked == {"list_received": 1, "message": 1}
         assert caught.rootless == ()
@@ -368,7 +377,7 @@ class TestRootsOfTheCaughtUp:
         host.put(7, time_s=1003.0)
         host.asked.clear()
         caught = await compare(host, ledger)
-        assert [seen.root for seen in caught.found_late] == [4, 4, 7]
+        assert [one.root for one in caught.new] == [4, 4, 7]
         assert host.asked == {"list_received": 1}
 
     async def test_what_cannot_be_found_yet_is_recorded_without_and_named(
@@ -377,7 +386,7 @@ class TestRootsOfTheCaughtUp:
         await begin(host, ledger)
         host.put(6, pid=5, time_s=1002.0)
         caught = await compare(host, ledger)
-        assert caught.rootless == (6,)
+        assert [one.id for one in caught.rootless] == [6]
         assert (await entries(ledger))[-1].root == 0
 
     async def test_a_ledger_lost_meanwhile_is_somebody_elses_news(self, host: FakeHost) -> None:
@@ -392,4 +401,4 @@ class TestRootsOfTheCaughtUp:
         ledger = Losing(clock=lambda: 1000.0)
         await begin(host, ledger)
         host.put(6, pid=5, time_s=1002.0)
-        assert (await compare(host, ledger)).new == ((6, 1),)
+        assert new_ids(await compare(host, ledger)) == [6]

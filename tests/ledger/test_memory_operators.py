@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from ledger.memory_operators import MemoryProcesses, in_order
-from ledger.operators import Process
+from ledger.memory import MemoryProcesses
+from ledger.operators import Process, in_order
 
 
 def process(id_: str, role: str) -> Process:

@@ -5,14 +5,14 @@ import time
 import msgspec
 import pytest
 
-from ledger.memory_side import MemoryActivations, MemoryChores, MemoryDocuments, MemoryFleet
-from ledger.port import Chore
+from ledger.memory import MemoryActivations, MemoryDeferredTasks, MemoryDocuments, MemoryFleet
+from ledger.port import DeferredTask
 from ledger.values import CallerKey
 from tests.ledger.side_contract import (
     ANN,
     BEN,
     ActivationsContract,
-    ChoresContract,
+    DeferredTasksContract,
     DocumentsContract,
     FleetContract,
     Side,
@@ -41,7 +41,7 @@ def side(clock: Clock) -> Side:
         MemoryActivations(ttl_s=600.0, clock=clock),
         MemoryFleet(heartbeat_ttl_s=10.0, clock=clock),
         MemoryDocuments(clock=clock),
-        MemoryChores(clock=clock, ttl_s=600.0),
+        MemoryDeferredTasks(clock=clock, ttl_s=600.0),
     )
 
 
@@ -101,11 +101,13 @@ class TestMemoryDocuments(DocumentsContract):
         assert (await side.documents.load(ANN, "sub", "main")).version == 0
 
 
-class TestMemoryChores(ChoresContract):
-    async def test_what_nobody_could_do_for_too_long_is_dropped(self, side: Side, clock: Clock, chore: Chore) -> None:
-        await side.chores.add(chore)
+class TestMemoryDeferredTasks(DeferredTasksContract):
+    async def test_what_is_left_undone_for_too_long_is_dropped(
+        self, side: Side, clock: Clock, task: DeferredTask
+    ) -> None:
+        await side.deferred.add(task)
         clock.now_s += 500
-        await side.chores.add(msgspec.structs.replace(chore, attempts=1))
+        await side.deferred.add(msgspec.structs.replace(task, attempts=1))
         clock.now_s += 101
-        assert list(await side.chores.due(10)) == []
-        assert await side.chores.depth() == 0
+        assert list(await side.deferred.due(10)) == []
+        assert await side.deferred.depth() == 0

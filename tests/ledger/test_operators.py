@@ -30,7 +30,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[MemoryStore | R
         backend_of(request.param, request) as backend,
         RedisStore(backend.topology, seal=SEAL) as redis,
     ):
-        await redis.doorbell.connected.wait()
+        await redis.notifications.connected.wait()
         yield redis
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ledger.embedded import free_port
-from ledger.port import Chore, LedgerUnavailable, Member, Store
+from ledger.port import DeferredTask, LedgerUnavailable, Member, Store
 from ledger.redis.topology import BadRedisUrl
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
@@ -31,8 +31,8 @@ async def test_a_memory_store_is_a_context_manager_too() -> None:
 
 async def test_every_part_of_a_store_works(store: Store) -> None:
     await store.ping()
-    seed = Seen(id=1, pid=None, root=1, from_="@bob@b.test")
-    assert (await store.ledger.begin(ALICE, [seed], Baseline())).last_n == 1
+    entry = Seen(id=1, pid=None, root=1, from_="@bob@b.test")
+    assert (await store.ledger.begin(ALICE, [entry], Baseline())).held == 1
     await store.activations.activate(
         ALICE, address="@alice@a.test", api_url="https://a.test", token=None, token_expires_at_s=0.0
     )
@@ -41,25 +41,25 @@ async def test_every_part_of_a_store_works(store: Store) -> None:
     assert [member.id for member in await store.fleet.members()] == ["d1"]
     assert await store.documents.store(ALICE, "kind", "name", b"data", expected=0, ttl_s=60.0)
     assert (await store.documents.load(ALICE, "kind", "name")).data == b"data"
-    await store.chores.add(Chore(kind="delete_draft", caller=ALICE, message_id=1, due_s=1.0))
-    assert await store.chores.depth() == 1
+    await store.deferred.add(DeferredTask(kind="delete_draft", caller=ALICE, message_id=1, due_s=1.0))
+    assert await store.deferred.depth() == 1
 
 
-async def test_one_reader_serves_the_doorbell_and_the_activations(store: Store) -> None:
-    active, bell = asyncio.Event(), asyncio.Event()
+async def test_one_reader_serves_ledgers_and_activations(store: Store) -> None:
+    active, grown = asyncio.Event(), asyncio.Event()
     store.activations.listen(lambda caller: active.set() if caller == ALICE else None)
-    store.doorbell.listen(ALICE, bell.set)
+    store.notifications.listen(ALICE, grown.set)
     if isinstance(store, RedisStore):
-        await asyncio.wait_for(store.doorbell.connected.wait(), 20)
-        await asyncio.wait_for(bell.wait(), 20)
-        bell.clear()
+        await asyncio.wait_for(store.notifications.connected.wait(), 20)
+        await asyncio.wait_for(grown.wait(), 20)
+        grown.clear()
     await store.activations.activate(
         ALICE, address="@alice@a.test", api_url="https://a.test", token=None, token_expires_at_s=0.0
     )
     await asyncio.wait_for(active.wait(), 20)
     await store.ledger.begin(ALICE, [], Baseline())
     await store.ledger.append(ALICE, [Seen(id=1, pid=None, root=1, from_="@bob@b.test")], "push")
-    await asyncio.wait_for(bell.wait(), 20)
+    await asyncio.wait_for(grown.wait(), 20)
 
 
 async def test_a_store_opens_while_redis_is_away() -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -17,7 +17,7 @@ from fmsg.errors import (
 from ledger.memory import MemoryLedger
 from ledger.port import LedgerUnavailable
 from ledger.thread_roots import LOOK_UP, MAX_STEPS, Lineage, resolve_roots, sort_out
-from ledger.values import Baseline, CallerKey, Place, Seen
+from ledger.values import Baseline, CallerKey, Found, Seen
 from tests.ledger.fake_host import ANN, ME, FakeHost
 
 CALLER = CallerKey("c" * 32)
@@ -269,9 +269,9 @@ class TestTrouble:
         asked: list[int] = []
 
         class Counting(MemoryLedger):
-            async def locate(self, caller: CallerKey, message_ids: Sequence[int]) -> Mapping[int, Place]:
+            async def find(self, caller: CallerKey, message_ids: Sequence[int]) -> Found:
                 asked.append(len(message_ids))
-                return await super().locate(caller, message_ids)
+                return await super().find(caller, message_ids)
 
         ledger = Counting(clock=lambda: 1000.0)
         await ledger.begin(CALLER, [seen(500, root=500)], Baseline())
@@ -282,10 +282,10 @@ class TestTrouble:
 
     async def test_the_ledgers_own_trouble_is_raised_plain(self, host: FakeHost) -> None:
         class Failing(MemoryLedger):
-            async def locate(self, caller: CallerKey, message_ids: Sequence[int]) -> Mapping[int, Place]:
+            async def find(self, caller: CallerKey, message_ids: Sequence[int]) -> Found:
                 if host.asked["message"]:
                     raise LedgerUnavailable("away")
-                return await super().locate(caller, message_ids)
+                return await super().find(caller, message_ids)
 
         ledger = Failing(clock=lambda: 1000.0)
         await ledger.begin(CALLER, [], Baseline())

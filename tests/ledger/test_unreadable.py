@@ -12,9 +12,9 @@ from prometheus_client import REGISTRY
 
 from fmsg.tokens import AccessToken
 from ledger.operators import Process
-from ledger.port import Chore, FeedReport, Member
+from ledger.port import DeferredTask, FeedReport, Member
 from ledger.redis.documents import DAMAGED
-from ledger.redis.shards import shard_of
+from ledger.redis.topology import shard_of
 from ledger.store import RedisStore
 from ledger.values import CallerKey
 
@@ -93,14 +93,14 @@ async def test_a_report_that_cannot_be_read_is_not_live(store: RedisStore, caplo
         assert [feed.report for feed in await store.activations.feeds(limit=10)] == [None]
 
 
-async def test_a_parked_token_that_cannot_be_read_is_exchanged_again(
+async def test_a_shared_token_that_cannot_be_read_is_exchanged_again(
     store: RedisStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = AccessToken(value="v", address="@ann@a.test", expires_at_s=time.time() + 600.0)
-    await store.parked.park("fmsgk_key", "https://a.test", token)
-    await damage(store, "parked")
-    with told("parked_token", caplog):
-        assert await store.parked.find("fmsgk_key", "https://a.test") is None
+    await store.shared_tokens.share("fmsgk_key", "https://a.test", token)
+    await damage(store, "shared")
+    with told("shared_token", caplog):
+        assert await store.shared_tokens.find("fmsgk_key", "https://a.test") is None
 
 
 async def test_a_heartbeat_that_cannot_be_read_hides_no_other(
@@ -141,17 +141,17 @@ async def test_a_process_that_cannot_be_read_hides_no_other(
         assert [process.id for process in await store.processes.present()] == ["two"]
 
 
-async def test_a_chore_that_names_nothing_is_dropped_and_holds_up_no_other(
+async def test_a_task_that_names_nothing_is_dropped_and_holds_up_no_other(
     store: RedisStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    chore = Chore(kind="delete_draft", caller=ANN, message_id=5, due_s=2.0)
-    await store.chores.add(chore)
+    task = DeferredTask(kind="delete_draft", caller=ANN, message_id=5, due_s=2.0)
+    await store.deferred.add(task)
     redis = store.topology.commands
-    await redis.execute_command("ZADD", "fmsg:{chores}:due", 1, RUBBISH)
-    await redis.execute_command("HSET", "fmsg:{chores}:items", RUBBISH, f"0 {int(time.time())}")
-    with told("chore", caplog):
-        assert await store.chores.due(10) == (chore,)
-    assert await store.chores.depth() == 1
+    await redis.execute_command("ZADD", "fmsg:{deferred}:due", 1, RUBBISH)
+    await redis.execute_command("HSET", "fmsg:{deferred}:items", RUBBISH, f"0 {int(time.time())}")
+    with told("deferred_task", caplog):
+        assert await store.deferred.due(10) == (task,)
+    assert await store.deferred.depth() == 1
 
 
 @pytest.mark.parametrize("field", ["data", "version"])

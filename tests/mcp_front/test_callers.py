@@ -38,7 +38,7 @@ class Parked:
         self.tokens: dict[str, AccessToken] = {}
         self.finds = 0
 
-    async def park(self, api_key: str, api_url: str, token: AccessToken) -> None:
+    async def share(self, api_key: str, api_url: str, token: AccessToken) -> None:
         self.tokens[api_key] = token
 
     async def find(self, api_key: str, api_url: str) -> AccessToken | None:

@@ -217,10 +217,10 @@ async def test_a_ledger_restored_from_an_old_copy_that_grew_again_is_a_change(ru
 
         async def other(caller: CallerKey) -> LedgerState | None:
             now = await state(caller)
-            return None if now is None else msgspec.structs.replace(now, tip=now.tip + 1)
+            return None if now is None else msgspec.structs.replace(now, last=now.last.following(0))
 
         ledger.state = other  # type: ignore[method-assign]
-        running.store.doorbell.ring(key)
+        running.store.notifications.notify(key)
         assert (await stream.next())["params"]["uri"] == "fmsg://inbox"
 
 

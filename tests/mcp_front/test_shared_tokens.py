@@ -42,7 +42,7 @@ class Bench:
             transport="http",
             clock=self.host.core.clock,
             rng=random.Random(7),
-            parking=store.parked,
+            parking=store.shared_tokens,
         )
         self._stack.push_async_callback(found.aclose)
         return found

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ledger.operators import Process
-from ledger.redis.facts import ServerFacts
+from ledger.redis.operators import ServerFacts
 from ops.status.picture import Callers, Daemon, Picture, Queue
 
 NOW_S = 1_790_000_000.0
@@ -83,7 +83,7 @@ def picture(**changes: Any) -> Picture:
         ),
         "callers": callers(),
         "queue": Queue(jobs=1),
-        "chores": 2,
+        "deferred": 2,
     }
     return Picture(**{**fields, **changes})
 

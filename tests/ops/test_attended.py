@@ -11,7 +11,7 @@ import pytest
 from ledger.embedded import EmbeddedRedis, free_port
 from ledger.operators import Process
 from ledger.port import LedgerUnavailable
-from ledger.redis.side import RedisProcesses
+from ledger.redis.operators import RedisProcesses
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
 from ops.attended import ASK_AGAIN_S, Readiness, attended

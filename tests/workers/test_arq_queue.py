@@ -12,8 +12,7 @@ import redis.exceptions as faults
 
 from ledger.embedded import EmbeddedRedis
 from tests.conftest import keys_without_ttl
-from workers.arq_queue import ArqQueue, QueueNeedsOneNode, said
-from workers.queue import Job, TryLater
+from workers.queue import ArqQueue, Job, QueueNeedsOneNode, TryLater, said
 
 
 def job(run: Callable[..., Awaitable[str]], *, name: str = "test", every_s: float | None = None) -> Job:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fmsg.http import HostHttp
-from ledger.memory_side import MemoryActivations
+from ledger.memory import MemoryActivations
 from ledger.values import CallerKey
 from workers.callers import MIN_LIFE_S, Callers
 

@@ -6,11 +6,11 @@ from prometheus_client import REGISTRY
 from fmsg.errors import FmsgError, Forbidden, HostFailed, HostMisbehaved, HostUnreachable, Throttled, Unauthorized
 from ledger.port import FeedReport, LedgerUnavailable, Member
 from ledger.store import MemoryStore
-from ledger.values import CallerKey, Seen
+from ledger.values import START, CallerKey, Seen
 from tests.ledger.fake_host import ANN as SENDER
 from tests.ledger.fake_host import ME, FakeHost
 from tests.workers.fake_callers import FakeCallers
-from workers.queue import TryLater
+from workers.queue import IN_A_ROW, TryLater
 from workers.reconcile import LAST_TRY_AFTER_S, Reconciler
 from workers.settings import WorkerSettings
 
@@ -54,7 +54,7 @@ def reconciler(store: MemoryStore, callers: FakeCallers) -> Reconciler:
 
 
 async def ids(store: MemoryStore) -> list[int]:
-    return [entry.id for entry in (await store.ledger.read(ANN, 0, 1000)).entries]
+    return [entry.id for entry in (await store.ledger.read(ANN, START, 1000)).entries]
 
 
 def sample(name: str, **labels: str) -> float:
@@ -115,8 +115,11 @@ async def test_who_left_no_token_is_passed_over(reconciler: Reconciler, store: M
     assert sample("fmsg_mcpd_reconciles_total", outcome="no_token") == before + 1
 
 
-@pytest.mark.parametrize("error", [Unauthorized(401, "revoked"), Forbidden(403, "no"), HostMisbehaved("html")])
-async def test_a_refusal_is_that_callers_alone(
+@pytest.mark.parametrize(
+    "error",
+    [Unauthorized(401, "revoked"), Forbidden(403, "no"), HostMisbehaved("html"), HostFailed(500, "a bad row")],
+)
+async def test_what_the_host_answers_one_caller_is_that_callers_alone(
     error: FmsgError, reconciler: Reconciler, callers: FakeCallers, store: MemoryStore, host: FakeHost
 ) -> None:
     host.errors["list_received"] = [error]
@@ -127,14 +130,18 @@ async def test_a_refusal_is_that_callers_alone(
 
 
 @pytest.mark.parametrize("error", [HostUnreachable("cut"), HostFailed(503, "away")])
-async def test_a_host_in_trouble_is_not_asked_for_the_others(
-    error: FmsgError, reconciler: Reconciler, callers: FakeCallers, host: FakeHost
+async def test_a_host_in_trouble_is_not_asked_for_all_the_others(
+    error: FmsgError, callers: FakeCallers, store: MemoryStore
 ) -> None:
-    host.errors["list_received"] = [error]
-    callers.hosts[BEN] = FakeHost()
+    keys = [CallerKey(letter * 32) for letter in "abcdef"]
+    for key in keys:
+        callers.hosts[key] = FakeHost()
+        callers.hosts[key].errors["list_received"] = [error]
+    settings = WorkerSettings(concurrency=1)
+    reconciler = Reconciler(store.ledger, store.activations, store.fleet, store.documents, callers, settings=settings)
     with pytest.raises(TryLater):
-        await reconciler.run([ANN, BEN])
-    assert callers.hosts[BEN].asked == {}
+        await reconciler.run(keys)
+    assert [bool(callers.hosts[key].asked) for key in keys] == [True] * IN_A_ROW + [False] * 3
 
 
 async def test_its_wish_for_patience_is_kept(reconciler: Reconciler, host: FakeHost) -> None:
@@ -160,7 +167,7 @@ class TestLateRoots:
         await store.ledger.append(ANN, [Seen(id=6, pid=5, root=0, from_=SENDER)], "push")
 
     async def root(self, store: MemoryStore) -> int:
-        return (await store.ledger.read(ANN, 0, 1)).entries[0].root
+        return (await store.ledger.read(ANN, START, 1)).entries[0].root
 
     async def test_a_root_that_was_unknown_is_found(
         self, reconciler: Reconciler, store: MemoryStore, host: FakeHost
@@ -184,9 +191,9 @@ class TestLateRoots:
         self, callers: FakeCallers, store: MemoryStore, host: FakeHost
     ) -> None:
         class Losing(type(store.ledger)):  # type: ignore[misc]  # a subclass of whatever the store has
-            async def read_back(self, caller: CallerKey, before_n: int, limit: int) -> object:
+            async def read_back(self, caller: CallerKey, limit: int, **where: object) -> object:
                 await self.forget(caller)
-                return await super().read_back(caller, before_n, limit)
+                return await super().read_back(caller, limit, **where)
 
         reconciler = Reconciler(
             Losing(), store.activations, store.fleet, store.documents, callers, settings=WorkerSettings()

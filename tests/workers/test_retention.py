@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ledger.memory_side import MemoryActivations, MemoryFleet
+from ledger.memory import MemoryActivations, MemoryFleet
 from ledger.port import Member
 from ledger.values import CallerKey
 from workers.retention import Retention

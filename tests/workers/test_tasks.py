@@ -8,14 +8,14 @@ import pytest
 from prometheus_client import REGISTRY
 
 from fmsg.errors import CredentialMissing, FmsgError, Forbidden, HostUnreachable, NotFound, Unauthorized
-from ledger.memory_side import MemoryChores
-from ledger.port import Chore, LedgerUnavailable
+from ledger.memory import MemoryDeferredTasks
+from ledger.port import DeferredTask, LedgerUnavailable
 from ledger.values import CallerKey
 from tests.ledger.fake_host import ME, FakeHost
 from tests.workers.fake_callers import FakeCallers
 from workers.queue import TryLater
 from workers.settings import WorkerSettings
-from workers.tasks import FIRST_DELAY_S, MAX_DELAY_S, ChoreHands, clear_away
+from workers.tasks import FIRST_DELAY_S, MAX_DELAY_S, DeferredTaskRunner, clear_away
 
 ANN = CallerKey("a" * 32)
 BEN = CallerKey("b" * 32)
@@ -35,8 +35,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def chores(clock: Clock) -> MemoryChores:
-    return MemoryChores(clock=clock)
+def deferred(clock: Clock) -> MemoryDeferredTasks:
+    return MemoryDeferredTasks(clock=clock)
 
 
 @pytest.fixture
@@ -51,12 +51,12 @@ def host(callers: FakeCallers) -> FakeHost:
 
 
 @pytest.fixture
-def hands(chores: MemoryChores, callers: FakeCallers, clock: Clock) -> ChoreHands:
-    return ChoreHands(chores, callers, settings=WorkerSettings(), clock=clock, rng=random.Random(0))
+def runner(deferred: MemoryDeferredTasks, callers: FakeCallers, clock: Clock) -> DeferredTaskRunner:
+    return DeferredTaskRunner(deferred, callers, settings=WorkerSettings(), clock=clock, rng=random.Random(0))
 
 
-def chore(kind: str = "delete_draft", message_id: int = 7, *, caller: CallerKey = ANN) -> Chore:
-    return Chore(kind=kind, caller=caller, message_id=message_id, due_s=NOW_S - 1)
+def task(kind: str = "delete_draft", message_id: int = 7, *, caller: CallerKey = ANN) -> DeferredTask:
+    return DeferredTask(kind=kind, caller=caller, message_id=message_id, due_s=NOW_S - 1)
 
 
 def count(job: str, outcome: str) -> float:
@@ -99,44 +99,44 @@ class TestClearingAway:
             await clear_away(host, 7)
 
 
-class TestChores:
+class TestDeferredTasks:
     @pytest.mark.parametrize("kind", ["delete_draft", "settle_send"])
     async def test_one_that_is_done_is_forgotten_in_both_kinds(
-        self, kind: str, hands: ChoreHands, chores: MemoryChores, host: FakeHost
+        self, kind: str, runner: DeferredTaskRunner, deferred: MemoryDeferredTasks, host: FakeHost
     ) -> None:
         host.put(7, time_s=None, from_=ME)
         other = "settle_send" if kind == "delete_draft" else "delete_draft"
-        await chores.add(chore(kind))
-        await chores.add(msgspec.structs.replace(chore(other), due_s=NOW_S + 3600))
+        await deferred.add(task(kind))
+        await deferred.add(msgspec.structs.replace(task(other), due_s=NOW_S + 3600))
         before = count(kind, "deleted")
-        assert await hands.run() == "done"
-        assert await chores.depth() == 0
+        assert await runner.run() == "done"
+        assert await deferred.depth() == 0
         assert host.messages == {}
         assert count(kind, "deleted") == before + 1
 
-    async def test_nothing_to_do(self, hands: ChoreHands) -> None:
-        assert await hands.run() == "idle"
+    async def test_nothing_to_do(self, runner: DeferredTaskRunner) -> None:
+        assert await runner.run() == "idle"
 
     async def test_what_was_sent_meanwhile_is_let_be(
-        self, hands: ChoreHands, chores: MemoryChores, host: FakeHost
+        self, runner: DeferredTaskRunner, deferred: MemoryDeferredTasks, host: FakeHost
     ) -> None:
         host.put(7, time_s=5.0, from_=ME)
-        await chores.add(chore())
-        await hands.run()
-        assert await chores.depth() == 0
+        await deferred.add(task())
+        await runner.run()
+        assert await deferred.depth() == 0
         assert 7 in host.messages
 
     async def test_without_a_token_it_waits_longer_each_time(
-        self, hands: ChoreHands, chores: MemoryChores, clock: Clock
+        self, runner: DeferredTaskRunner, deferred: MemoryDeferredTasks, clock: Clock
     ) -> None:
-        await chores.add(chore(caller=BEN))
+        await deferred.add(task(caller=BEN))
         delays = []
         for attempts in range(9):
-            assert await hands.run() == "done"
-            assert list(await chores.due(10)) == []
+            assert await runner.run() == "done"
+            assert list(await deferred.due(10)) == []
             started_s = clock.now_s
             clock.now_s += 2 * MAX_DELAY_S
-            (waiting,) = await chores.due(10)
+            (waiting,) = await deferred.due(10)
             assert waiting.attempts == attempts + 1
             delays.append(waiting.due_s - started_s)
         assert 0.5 * FIRST_DELAY_S <= delays[0] <= FIRST_DELAY_S
@@ -145,35 +145,37 @@ class TestChores:
 
     @pytest.mark.parametrize("error", [HostUnreachable("cut"), Unauthorized(401, "expired"), CredentialMissing("none")])
     async def test_trouble_puts_it_off(
-        self, error: FmsgError, hands: ChoreHands, chores: MemoryChores, host: FakeHost
+        self, error: FmsgError, runner: DeferredTaskRunner, deferred: MemoryDeferredTasks, host: FakeHost
     ) -> None:
         host.errors["message"] = [error]
-        await chores.add(chore())
-        await hands.run()
-        assert await chores.depth() == 1
-        assert list(await chores.due(10)) == []
+        await deferred.add(task())
+        await runner.run()
+        assert await deferred.depth() == 1
+        assert list(await deferred.due(10)) == []
 
-    async def test_a_refusal_ends_it(self, hands: ChoreHands, chores: MemoryChores, host: FakeHost) -> None:
+    async def test_a_refusal_ends_it(
+        self, runner: DeferredTaskRunner, deferred: MemoryDeferredTasks, host: FakeHost
+    ) -> None:
         host.errors["message"] = [Forbidden(403, "access denied")]
-        await chores.add(chore())
-        await hands.run()
-        assert await chores.depth() == 0
+        await deferred.add(task())
+        await runner.run()
+        assert await deferred.depth() == 0
 
-    async def test_an_unknown_one_is_dropped(self, hands: ChoreHands, chores: MemoryChores) -> None:
-        await chores.add(chore("wash_up"))
-        await hands.run()
-        assert await chores.depth() == 0
+    async def test_an_unknown_one_is_dropped(self, runner: DeferredTaskRunner, deferred: MemoryDeferredTasks) -> None:
+        await deferred.add(task("wash_up"))
+        await runner.run()
+        assert await deferred.depth() == 0
 
     async def test_a_store_in_trouble_means_later(self, callers: FakeCallers, clock: Clock) -> None:
-        class Away(MemoryChores):
-            async def add(self, chore: Chore) -> None:
+        class Away(MemoryDeferredTasks):
+            async def add(self, task: DeferredTask) -> None:
                 raise LedgerUnavailable("away")
 
-            async def due(self, limit: int) -> Sequence[Chore]:
-                return [chore(), chore(message_id=8)]
+            async def due(self, limit: int) -> Sequence[DeferredTask]:
+                return [task(), task(message_id=8)]
 
-        hands = ChoreHands(
+        runner = DeferredTaskRunner(
             Away(clock=clock), callers, settings=WorkerSettings(concurrency=1), clock=clock, rng=random.Random(0)
         )
         with pytest.raises(TryLater, match="away"):
-            await hands.run()
+            await runner.run()

@@ -12,14 +12,13 @@ from prometheus_client import REGISTRY
 from fmsg.http import HostHttp
 from fmsg.message import Draft
 from fmsg.webapi import WebApi
-from ledger.port import Chore, Store
+from ledger.port import DeferredTask, Store
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
-from ledger.values import CallerKey, caller_key
+from ledger.values import START, CallerKey, caller_key
 from sandbox.host import SandboxHost, serve
 from tests.key_tokens import KeyTokens
-from workers.arq_queue import ArqQueue
-from workers.queue import FAILURES, MemoryQueue
+from workers.queue import FAILURES, ArqQueue, MemoryQueue
 from workers.settings import WorkerSettings
 from workers.worker import make_jobs, make_queue, run_worker
 
@@ -97,10 +96,10 @@ async def test_a_sweep_begins_the_ledgers_of_all_active_callers(
         group.create_task(run_worker(settings, store, place.http, stop=stop))
         await begun.wait()
         stop.set()
-    assert [entry.id for entry in (await store.ledger.read(place.ann, 0, 10)).entries] == [old]
+    assert [entry.id for entry in (await store.ledger.read(place.ann, START, 10)).entries] == [old]
 
 
-async def test_chores_are_done_with_the_token_that_was_left(
+async def test_deferred_are_done_with_the_token_that_was_left(
     place: Place, store: Store, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def draft() -> int:
@@ -109,15 +108,17 @@ async def test_chores_are_done_with_the_token_that_was_left(
     orphan, sent = await draft(), await draft()
     await place.api.send(sent)
     for kind, message_id in [("delete_draft", orphan), ("settle_send", sent), ("delete_draft", 999)]:
-        await store.chores.add(Chore(kind=kind, caller=place.ann, message_id=message_id, due_s=time.time() - 1))
+        await store.deferred.add(
+            DeferredTask(kind=kind, caller=place.ann, message_id=message_id, due_s=time.time() - 1)
+        )
     await activate(store, place)
     stop = asyncio.Event()
-    done = after(monkeypatch, store.chores, "done", calls=6)
+    done = after(monkeypatch, store.deferred, "done", calls=6)
     async with asyncio.TaskGroup() as group:
         group.create_task(run_worker(settings, store, place.http, stop=stop))
         await done.wait()
         stop.set()
-    assert await store.chores.depth() == 0
+    assert await store.deferred.depth() == 0
     left = {message.id: message.is_draft for message in (await place.api.list_sent()).messages}
     assert left == {sent: False}
 
@@ -156,7 +157,7 @@ async def test_a_sweep_asks_for_batches(place: Place) -> None:
 async def test_every_periodic_job_is_done_once_per_period_by_all_together(place: Place) -> None:
     queue = MemoryQueue()
     jobs = make_jobs(WorkerSettings(), MemoryStore(), place.http, queue, clock=time.time, rng=random.Random(0))
-    assert {job.name for job in jobs if job.every_s} == {"sweep", "chores", "retention"}
+    assert {job.name for job in jobs if job.every_s} == {"sweep", "deferred", "retention"}
     assert all(job.once_s == job.every_s for job in jobs if job.every_s)
 
 

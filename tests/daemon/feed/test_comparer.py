@@ -8,9 +8,10 @@ import pytest
 
 from daemon.feed import comparer as comparing
 from daemon.feed.comparer import MAX_SUSPECTS, Comparer, LossDetector
+from daemon.feed.copy import LedgerCopy
 from daemon.feed.diagnosis import Diagnosis
 from ledger.catch_up import CaughtUp
-from ledger.values import Seen
+from ledger.values import START, Arrival
 from tests.daemon.parts import NotingFeed, Parts
 from tests.daemon.world import Agent, World, metric
 
@@ -20,7 +21,9 @@ class Case:
 
     def __init__(self, world: World, alice: Agent, parts: Parts) -> None:
         self.feed = NotingFeed(world)
-        self.comparer = Comparer(parts.ctx, alice.key, alice.address, alice.api, self.feed)
+        self.comparer = Comparer(
+            parts.ctx, alice.key, alice.address, alice.api, LedgerCopy(parts.ctx.ledger, alice.key), self.feed
+        )
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ async def test_it_begins_the_ledger_and_then_finds_what_is_new(world: World, ali
     case.comparer.start("poll")
     second = await case.feed.result(2)
     assert isinstance(second, CaughtUp)
-    assert [id_ for id_, _ in second.new] == [new]
+    assert [one.id for one in second.new] == [new]
     assert [source for source, _ in case.feed.comparisons] == ["backfill", "poll"]
 
 
@@ -119,7 +122,7 @@ async def test_a_walk_that_ends_too_early_is_no_comparison(
     assert isinstance(found, CaughtUp)
     assert found.complete
     assert case.feed.far > 0
-    assert sorted(id_ for id_, _ in found.new) == sorted(seen.id for seen in found.found_late) == ids
+    assert sorted(one.id for one in found.new) == ids
     assert sorted(entry.id for entry in await alice.entries()) == ids
 
 
@@ -142,9 +145,11 @@ async def test_a_long_comparison_that_fails_in_the_middle_has_failed(
     assert isinstance(await case.feed.result(2), Diagnosis)
 
 
-def late(*ids: int, reaction: bool = False) -> list[tuple[Seen, float]]:
+def late(*ids: int, reaction: bool = False) -> list[tuple[Arrival, float]]:
     """Messages found in the list, each as late as its id says."""
-    return [(Seen(id=id_, pid=None, root=id_, from_="@a@b.test", reaction=reaction), float(id_)) for id_ in ids]
+    return [
+        (Arrival(at=START, id=id_, pid=None, root=id_, from_="@a@b.test", reaction=reaction), float(id_)) for id_ in ids
+    ]
 
 
 def test_what_nobody_pushes_within_the_grace_is_lost_and_told_once() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from daemon.feed.copy import LedgerCopy
 from daemon.feed.recorder import BATCH, MAX_ROOTLESS, ROOT_DELAYS_S, Pushed, Recorder, read_push
 from fmsg.events import Event
 from fmsg.message import AddToBatch, Message
@@ -79,7 +80,7 @@ class Case:
 
     def __init__(self, world: World, alice: Agent, parts: Parts) -> None:
         self.feed = NotingFeed(world)
-        self.recorder = Recorder(parts.ctx, alice.key, alice.api, self.feed)
+        self.recorder = Recorder(parts.ctx, alice.key, alice.api, LedgerCopy(parts.ctx.ledger, alice.key), self.feed)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from daemon.feed.tokens import ActivationTokens
 from fmsg.errors import CredentialMissing
-from ledger.memory_side import MemoryActivations
+from ledger.memory import MemoryActivations
 from ledger.values import CallerKey
 
 CALLER = CallerKey("c" * 32)

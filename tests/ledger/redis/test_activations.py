@@ -6,11 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from ledger.limits import LedgerLimits
 from ledger.redis.activations import WAKE, RedisActivations
-from ledger.redis.shards import shard_of
+from ledger.redis.topology import shard_of
 from ledger.seal import SealKeys
-from ledger.values import CallerKey
+from ledger.values import CallerKey, LedgerLimits
 from tests.fake_redis import FakeTopology
 from tests.ledger.redis_backends import BACKENDS, Backend, backend_of
 from tests.ledger.side_contract import ANN, BEN, ActivationsContract, Side, activate, live

@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from ledger.limits import LedgerLimits
 from ledger.redis.fleet import REFRESH_EVERY, RedisFleet
-from ledger.redis.shards import SHARDS, shard_of
+from ledger.redis.topology import SHARDS, shard_of
+from ledger.values import LedgerLimits
 from tests.ledger.redis_backends import BACKENDS, Backend, backend_of
 from tests.ledger.side_contract import ANN, BEN, FleetContract, Side, beat
 

@@ -12,7 +12,7 @@ import redis.exceptions as faults
 from prometheus_client import REGISTRY
 
 from ledger.embedded import EmbeddedRedis
-from ledger.redis.notifications import RedisDoorbell
+from ledger.redis.notifications import RedisNotifications
 from ledger.redis.scripts import Scripts
 from ledger.redis.topology import Topology, connect
 from ledger.values import CallerKey
@@ -21,14 +21,14 @@ from tests.fake_redis import FakeTopology
 ALICE = CallerKey("a" * 32)
 
 
-class Ear:
+class Wakes:
     """Counts wake-ups and lets a test wait for the next."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
         self._woken = asyncio.Event()
 
-    def __call__(self, text: str = "ring") -> None:
+    def __call__(self, text: str = "wake") -> None:
         self.heard.append(text)
         self._woken.set()
 
@@ -38,8 +38,10 @@ class Ear:
         self._woken.clear()
 
 
-def bell(topology: Topology, **settings: Any) -> RedisDoorbell:
-    return RedisDoorbell(topology, rng=random.Random(1), **{"first_delay_s": 0.01, "max_delay_s": 0.05, **settings})
+def reader(topology: Topology, **settings: Any) -> RedisNotifications:
+    return RedisNotifications(
+        topology, rng=random.Random(1), **{"first_delay_s": 0.01, "max_delay_s": 0.05, **settings}
+    )
 
 
 def reconnects() -> float:
@@ -60,62 +62,62 @@ async def topology(server: EmbeddedRedis) -> AsyncIterator[Topology]:
     await found.aclose()
 
 
-async def ring(topology: Topology, caller: CallerKey = ALICE) -> None:
+async def publish(topology: Topology, caller: CallerKey = ALICE) -> None:
     scripts = Scripts(topology.commands)
-    await scripts.command("PUBLISH", topology.channel("bell"), caller, idempotent=True)
+    await scripts.command("PUBLISH", topology.channel("arrivals"), caller, idempotent=True)
 
 
-async def test_everybody_is_rung_when_the_reader_has_subscribed_and_then_whoever_is_meant(topology: Topology) -> None:
-    doorbell, alice, bob = bell(topology), Ear(), Ear()
-    doorbell.listen(ALICE, alice)
-    doorbell.listen(CallerKey("b" * 32), bob)
-    async with doorbell.running():
+async def test_all_are_woken_when_the_reader_has_subscribed_and_then_those_who_are_meant(topology: Topology) -> None:
+    notifications, alice, bob = reader(topology), Wakes(), Wakes()
+    notifications.listen(ALICE, alice)
+    notifications.listen(CallerKey("b" * 32), bob)
+    async with notifications.running():
         await alice.next()
         await bob.next()
-        await ring(topology)
+        await publish(topology)
         await alice.next()
     assert len(bob.heard) == 1
-    assert not doorbell.connected.is_set()
+    assert not notifications.connected.is_set()
 
 
 async def test_other_channels_share_the_connection(topology: Topology) -> None:
-    doorbell, ear = bell(topology), Ear()
-    doorbell.hear("news", ear)
-    async with doorbell.running():
-        await ear.next()
+    notifications, wakes = reader(topology), Wakes()
+    notifications.hear("news", wakes)
+    async with notifications.running():
+        await wakes.next()
         await topology.commands.execute_command("PUBLISH", "fmsg:news", "héllo")
-        await ear.next()
-    assert ear.heard == ["", "héllo"]
+        await wakes.next()
+    assert wakes.heard == ["", "héllo"]
 
 
 @pytest.mark.parametrize("way", ["killed", "client kill"])
-async def test_after_a_reconnect_everybody_is_rung(server: EmbeddedRedis, topology: Topology, way: str) -> None:
-    doorbell, ear = bell(topology), Ear()
-    doorbell.listen(ALICE, ear)
+async def test_after_a_reconnect_all_are_woken(server: EmbeddedRedis, topology: Topology, way: str) -> None:
+    notifications, wakes = reader(topology), Wakes()
+    notifications.listen(ALICE, wakes)
     before = reconnects()
-    async with doorbell.running():
-        await ear.next()
+    async with notifications.running():
+        await wakes.next()
         if way == "killed":
             await server.restart_async(empty=True)
         else:
             await topology.commands.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-        await ear.next()
-        await ring(topology)
-        await ear.next()
+        await wakes.next()
+        await publish(topology)
+        await wakes.next()
     assert reconnects() == before + 1
 
 
 async def test_redis_may_come_later(server: EmbeddedRedis, topology: Topology) -> None:
     server.kill()
-    doorbell, ear = bell(topology), Ear()
-    doorbell.listen(ALICE, ear)
-    async with doorbell.running():
+    notifications, wakes = reader(topology), Wakes()
+    notifications.listen(ALICE, wakes)
+    async with notifications.running():
         await server.restart_async(empty=False)
-        await ear.next()
+        await wakes.next()
 
 
 async def test_a_connection_that_hangs_is_given_up(server: EmbeddedRedis, topology: Topology) -> None:
-    doorbell, ear, lost = bell(topology, quiet_s=0.3), Ear(), Ear()
+    notifications, wakes, lost = reader(topology, quiet_s=0.3), Wakes(), Wakes()
 
     class Losses(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -124,13 +126,13 @@ async def test_a_connection_that_hangs_is_given_up(server: EmbeddedRedis, topolo
     handler = Losses()
     logging.getLogger("ledger.redis.notifications").addHandler(handler)
     try:
-        doorbell.listen(ALICE, ear)
-        async with doorbell.running():
-            await ear.next()
+        notifications.listen(ALICE, wakes)
+        async with notifications.running():
+            await wakes.next()
             server.pause()
             await lost.next()
             server.resume()
-            await ear.next()
+            await wakes.next()
     finally:
         logging.getLogger("ledger.redis.notifications").removeHandler(handler)
 
@@ -165,7 +167,7 @@ class Scripted(FakeTopology):
         return self.messages.pop(0)
 
 
-SUBSCRIBED = {"type": "subscribe", "channel": b"fmsg:bell", "data": 1}
+SUBSCRIBED = {"type": "subscribe", "channel": b"fmsg:arrivals", "data": 1}
 PONG = {"type": "pong", "channel": None, "data": b""}
 
 
@@ -183,28 +185,28 @@ PONG = {"type": "pong", "channel": None, "data": b""}
 )
 async def test_silence_is_asked_about(messages: list[dict[str, Any] | None], log: list[str]) -> None:
     topology = Scripted(*messages)
-    async with bell(topology).running():
+    async with reader(topology).running():
         await asyncio.wait_for(topology.ended.wait(), 20)
     assert topology.log == log
     await topology.aclose()
 
 
-async def test_ten_thousand_listeners_cost_no_connection_and_a_ring_wakes_one(topology: Topology) -> None:
-    doorbell = bell(topology)
+async def test_ten_thousand_listeners_cost_no_connection_and_one_notification_wakes_one(topology: Topology) -> None:
+    notifications = reader(topology)
     callers = [CallerKey(f"{k:032x}") for k in range(10_000)]
     woken: list[CallerKey] = []
-    last = Ear()
+    last = Wakes()
     for caller in callers:
-        doorbell.listen(caller, lambda caller=caller: woken.append(caller))  # type: ignore[misc]  # a lambda's default
-    doorbell.listen(callers[-1], last)
-    async with doorbell.running():
+        notifications.listen(caller, lambda caller=caller: woken.append(caller))  # type: ignore[misc]  # a lambda's default
+    notifications.listen(callers[-1], last)
+    async with notifications.running():
         await last.next()
         assert len(woken) == len(callers)
         woken.clear()
         listing: bytes = await topology.commands.execute_command("CLIENT", "LIST", "TYPE", "pubsub")
         assert len(listing.splitlines()) == 1
-        await ring(topology, callers[4321])
-        await ring(topology, callers[-1])
+        await publish(topology, callers[4321])
+        await publish(topology, callers[-1])
         await last.next()
     assert woken == [callers[4321], callers[-1]]
 
@@ -219,11 +221,11 @@ async def test_an_unforeseen_fault_does_not_end_the_reader(caplog: pytest.LogCap
             return super().pubsub()
 
     topology = Odd()
-    doorbell, ear = bell(topology), Ear()
-    doorbell.listen(ALICE, ear)
+    notifications, wakes = reader(topology), Wakes()
+    notifications.listen(ALICE, wakes)
     with caplog.at_level(logging.CRITICAL + 1):
-        async with doorbell.running():
-            await ear.next()
+        async with notifications.running():
+            await wakes.next()
     assert topology.faults == []
     await topology.aclose()
 
@@ -246,7 +248,7 @@ async def test_a_cancellation_that_gets_lost_does_not_keep_the_reader_alive() ->
             yield
 
     topology = Deaf()
-    async with bell(topology).running():
+    async with reader(topology).running():
         await entered.wait()
     assert lost == 1
     await topology.aclose()

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ledger.limits import LedgerLimits
 from ledger.operators import Order, Process
 from ledger.redis.operators import RedisOrders, RedisProcesses
+from ledger.values import LedgerLimits
 from tests.ledger.redis_backends import BACKENDS, Backend, backend_of
 
 

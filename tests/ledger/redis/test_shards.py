@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ledger.redis.shards import SHARDS, by_shard, shard_of
+from ledger.redis.topology import SHARDS, by_shard, shard_of
 from ledger.values import CallerKey
 
 

@@ -8,33 +8,30 @@ from typing import Any
 import pytest
 import redis
 
-import ledger.redis.side as redis_side
-from ledger.limits import LedgerLimits
+from ledger.redis.activations import RedisActivations
+from ledger.redis.documents import RedisDocuments
+from ledger.redis.fleet import RedisFleet
 from ledger.redis.scripts import Scripts
+from ledger.redis.tasks import RedisDeferredTasks
 from ledger.redis.topology import connect
 from ledger.seal import SealKeys
-from ledger.values import CallerKey
+from ledger.values import CallerKey, LedgerLimits
 from tests.conftest import flush, keys_without_ttl
 from tests.ledger.side_contract import (
     ANN,
     ActivationsContract,
-    ChoresContract,
+    DeferredTasksContract,
     DocumentsContract,
     FleetContract,
     Side,
-    a_chore,
+    a_task,
 )
 from tests.redis_setups import cluster
 
 
-def test_the_side_records_are_all_in_one_place() -> None:
-    named = {name for name in vars(redis_side) if name.startswith("Redis") or name.isupper()}
-    assert set(redis_side.__all__) == named
-
-
 def promises() -> Iterator[Any]:
     """Every test of the contract, to be called with a side."""
-    for contract in (ActivationsContract(), FleetContract(), DocumentsContract(), ChoresContract()):
+    for contract in (ActivationsContract(), FleetContract(), DocumentsContract(), DeferredTasksContract()):
         for name, method in inspect.getmembers(contract, inspect.iscoroutinefunction):
             if name.startswith("test_"):
                 yield method
@@ -49,15 +46,15 @@ async def test_a_cluster_keeps_the_whole_contract() -> None:
         async with aclosing(topology):
             scripts = Scripts(topology.commands)
             side = Side(
-                redis_side.RedisActivations(scripts, topology, limits=limits, seal=SealKeys.parse(SealKeys.generate())),
-                redis_side.RedisFleet(scripts, topology, limits=limits),
-                redis_side.RedisDocuments(scripts, topology),
-                redis_side.RedisChores(scripts, topology, limits=limits),
+                RedisActivations(scripts, topology, limits=limits, seal=SealKeys.parse(SealKeys.generate())),
+                RedisFleet(scripts, topology, limits=limits),
+                RedisDocuments(scripts, topology),
+                RedisDeferredTasks(scripts, topology, limits=limits),
             )
             for promise in promises():
                 for node in nodes:
                     flush(node)
-                more = {"chore": a_chore()} if "chore" in inspect.signature(promise).parameters else {}
+                more = {"task": a_task()} if "task" in inspect.signature(promise).parameters else {}
                 await promise(side, **more)
                 assert [key for node in nodes for key in keys_without_ttl(node)] == []
             callers = [CallerKey(f"{number:032x}") for number in range(100)]

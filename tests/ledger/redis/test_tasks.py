@@ -7,11 +7,11 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from ledger.limits import LedgerLimits
-from ledger.port import Chore
-from ledger.redis.tasks import RedisChores
+from ledger.port import DeferredTask
+from ledger.redis.tasks import RedisDeferredTasks
+from ledger.values import LedgerLimits
 from tests.ledger.redis_backends import BACKENDS, Backend, backend_of
-from tests.ledger.side_contract import ChoresContract, Side
+from tests.ledger.side_contract import DeferredTasksContract, Side
 
 
 @pytest.fixture(params=BACKENDS)
@@ -27,29 +27,29 @@ def side(backend: Backend) -> Side:
         nothing,
         nothing,
         nothing,
-        RedisChores(backend.scripts, backend.topology, limits=LedgerLimits(chore_ttl_s=600.0)),
+        RedisDeferredTasks(backend.scripts, backend.topology, limits=LedgerLimits(deferred_ttl_s=600.0)),
     )
 
 
-class TestRedisChores(ChoresContract):
+class TestRedisDeferredTasks(DeferredTasksContract):
     async def test_what_nobody_could_do_for_too_long_is_dropped(
-        self, side: Side, backend: Backend, chore: Chore
+        self, side: Side, backend: Backend, task: DeferredTask
     ) -> None:
-        await side.chores.add(chore)
-        item = f"delete_draft|{chore.caller}|{chore.message_id}"
-        await backend.command("HSET", "fmsg:{chores}:items", item, f"0 {int(time.time()) - 601}")
-        await side.chores.add(msgspec.structs.replace(chore, attempts=1))
-        assert list(await side.chores.due(10)) == []
-        assert await side.chores.depth() == 0
+        await side.deferred.add(task)
+        item = f"delete_draft|{task.caller}|{task.message_id}"
+        await backend.command("HSET", "fmsg:{deferred}:items", item, f"0 {int(time.time()) - 601}")
+        await side.deferred.add(msgspec.structs.replace(task, attempts=1))
+        assert list(await side.deferred.due(10)) == []
+        assert await side.deferred.depth() == 0
 
-    async def test_a_chore_without_its_record_is_dropped(self, side: Side, backend: Backend, chore: Chore) -> None:
-        await side.chores.add(chore)
-        await backend.command("DEL", "fmsg:{chores}:items")
-        assert list(await side.chores.due(10)) == []
-        assert await side.chores.depth() == 0
+    async def test_a_task_without_its_record_is_dropped(self, side: Side, backend: Backend, task: DeferredTask) -> None:
+        await side.deferred.add(task)
+        await backend.command("DEL", "fmsg:{deferred}:items")
+        assert list(await side.deferred.due(10)) == []
+        assert await side.deferred.depth() == 0
 
-    async def test_everything_has_a_ttl_and_one_slot(self, side: Side, backend: Backend, chore: Chore) -> None:
-        await side.chores.add(chore)
+    async def test_everything_has_a_ttl_and_one_slot(self, side: Side, backend: Backend, task: DeferredTask) -> None:
+        await side.deferred.add(task)
         keys = await backend.keys()
-        assert keys == ["fmsg:{chores}:due", "fmsg:{chores}:items"]
+        assert keys == ["fmsg:{deferred}:due", "fmsg:{deferred}:items"]
         assert all([0 < await backend.command("PTTL", key) <= 600_000 for key in keys])

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 
-from ledger.memory_side import MemoryDocuments
+from ledger.memory import MemoryDocuments
 from ledger.seal import SealKeys
 from mcp_front.http.admission import Refused
 from mcp_front.oauth.app import SignIn

@@ -12,7 +12,7 @@ import pytest
 from fmsg.errors import FmsgError, HostUnreachable
 from fmsg.http import Deadlines, HostHttp
 from fmsg.webapi import WebApi
-from ledger.port import Chore, LedgerUnavailable
+from ledger.port import DeferredTask, LedgerUnavailable
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
 from ledger.values import caller_key
@@ -48,10 +48,10 @@ class Desk:
         """Messages that got out."""
         return [message.id for message in (await self.api.list_sent(limit=100)).messages if not message.is_draft]
 
-    async def chores(self) -> list[tuple[str, int]]:
+    async def left(self) -> list[tuple[str, int]]:
         """What is left for later."""
         self._now_s[0] += DRAFT_LIFE_S
-        return [(chore.kind, chore.message_id) for chore in await self.store.chores.due(100)]
+        return [(task.kind, task.message_id) for task in await self.store.deferred.due(100)]
 
 
 def outgoing(*, body: str, **more: Any) -> Outgoing:
@@ -81,7 +81,9 @@ async def desk() -> AsyncIterator[Desk]:
             await asyncio.sleep(0)
 
         api = WebApi(http, KeyTokens(http, host.control.create_key(ANN), sleep=no_time, retry_for_s=0))
-        post = Post(api=api, chores=store.chores, caller=caller_key(url, ANN), clock=lambda: now_s[0], sleep=no_time)
+        post = Post(
+            api=api, deferred=store.deferred, caller=caller_key(url, ANN), clock=lambda: now_s[0], sleep=no_time
+        )
         yield Desk(host.control, api, store, post, now_s)
 
 
@@ -90,7 +92,7 @@ async def test_draft_attachments_send(desk: Desk) -> None:
     assert [info.filename for info in delivered.attachments] == ["a.txt", "b.txt"]
     assert await desk.sent() == [delivered.id]
     assert await desk.drafts() == []
-    assert await desk.chores() == []
+    assert await desk.left() == []
 
 
 @pytest.mark.parametrize("route", ["attach", "send"])
@@ -101,7 +103,7 @@ async def test_a_refused_step_leaves_nothing(desk: Desk, route: str, status: int
         await desk.post.deliver(message("a.txt"))
     assert await desk.drafts() == []
     assert await desk.sent() == []
-    assert await desk.chores() == []
+    assert await desk.left() == []
 
 
 async def test_a_draft_that_cannot_be_deleted_now_is_left_to_a_worker(desk: Desk) -> None:
@@ -109,7 +111,7 @@ async def test_a_draft_that_cannot_be_deleted_now_is_left_to_a_worker(desk: Desk
     desk.control.fail_next("delete", status=503)
     with pytest.raises(FmsgError, match="too large"):
         await desk.post.deliver(message("a.txt"))
-    assert await desk.chores() == [("delete_draft", draft_id) for draft_id in await desk.drafts()]
+    assert await desk.left() == [("delete_draft", draft_id) for draft_id in await desk.drafts()]
     assert len(await desk.drafts()) == 1
 
 
@@ -117,7 +119,7 @@ async def test_a_draft_of_a_process_that_dies_is_known_to_the_workers(desk: Desk
     desk.control.hang_next("attach")
     sending = asyncio.create_task(desk.post.deliver(message("a.txt")))
     await until(lambda: desk.control.core.faults.requests["attach"] > 0)
-    assert await desk.chores() == [("delete_draft", draft_id) for draft_id in await desk.drafts()]
+    assert await desk.left() == [("delete_draft", draft_id) for draft_id in await desk.drafts()]
     sending.cancel()
     desk.control.release()
     with pytest.raises(asyncio.CancelledError):
@@ -129,7 +131,7 @@ async def test_a_lost_answer_to_send_is_a_success_where_the_message_is_out(desk:
     delivered = await desk.post.deliver(message())
     assert await desk.sent() == [delivered.id]
     assert (await desk.api.message(delivered.id)).time == delivered.time_s
-    assert await desk.chores() == []
+    assert await desk.left() == []
 
 
 async def test_a_cut_connection_before_the_send_was_done_is_a_failure_that_leaves_nothing(desk: Desk) -> None:
@@ -149,7 +151,7 @@ async def test_an_outcome_that_cannot_be_learned_is_told_with_the_id_and_left_to
     assert failure.value.kind == "outcome_unknown"
     assert failure.value.fields["id"] == str(sent[0])
     assert "get_message" in failure.value.next_step
-    assert ("settle_send", sent[0]) in await desk.chores()
+    assert ("settle_send", sent[0]) in await desk.left()
     assert len(sent) == 1, "it is never sent again from here"
 
 
@@ -187,7 +189,7 @@ async def test_a_call_cancelled_before_the_send_leaves_nothing(desk: Desk, route
         await sending
     assert await desk.drafts() == []
     assert await desk.sent() == []
-    assert await desk.chores() == []
+    assert await desk.left() == []
 
 
 async def test_a_call_cancelled_during_the_send_ends_with_a_whole_message(desk: Desk) -> None:
@@ -211,22 +213,22 @@ async def test_a_call_cancelled_during_the_send_ends_with_a_whole_message(desk: 
 
 
 async def test_a_store_that_is_away_does_not_hold_up_a_message(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def away(chore: Chore) -> None:
+    async def away(task: DeferredTask) -> None:
         raise LedgerUnavailable
 
-    monkeypatch.setattr(desk.store.chores, "add", away)
-    monkeypatch.setattr(desk.store.chores, "done", away)
+    monkeypatch.setattr(desk.store.deferred, "add", away)
+    monkeypatch.setattr(desk.store.deferred, "done", away)
     delivered = await desk.post.deliver(message())
     assert await desk.sent() == [delivered.id]
 
 
 async def test_a_store_that_hangs_does_not_hold_up_a_message(desk: Desk) -> None:
-    """Redis is frozen and answers nothing: chores are given up after a moment, the message is out all the same."""
+    """Redis is frozen and answers nothing: tasks are given up after a moment, the message is out all the same."""
     topology = FreezingTopology()
     async with RedisStore(topology, seal=SealKeys.parse(SealKeys.generate())) as store:
         topology.frozen = True
         async with asyncio.timeout(60.0):
-            delivered = await msgspec.structs.replace(desk.post, chores=store.chores).deliver(message("a.txt"))
+            delivered = await msgspec.structs.replace(desk.post, deferred=store.deferred).deliver(message("a.txt"))
         topology.frozen = False
     assert await desk.sent() == [delivered.id]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
@@ -12,7 +12,7 @@ import redis
 from fmsg.errors import BadInput, HostRefused
 from fmsg.http import Deadlines, HostHttp
 from fmsg.webapi import WebApi
-from ledger.port import LedgerUnavailable, Store
+from ledger.port import Documents, LedgerUnavailable, Store
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
 from ledger.values import caller_key
@@ -65,7 +65,7 @@ class Shop:
 
     def post(self) -> Post:
         """The way out of one process."""
-        return Post(api=self.api, chores=self.store.chores, caller=self.caller, clock=self.now_s, sleep=self.sleep)
+        return Post(api=self.api, deferred=self.store.deferred, caller=self.caller, clock=self.now_s, sleep=self.sleep)
 
     async def send(
         self,
@@ -320,7 +320,7 @@ async def test_a_store_that_goes_away_before_the_send_stops_it(
 ) -> None:
     store, count = shop.store.documents.store, 0
 
-    async def failing(*arguments: Any, **named: Any) -> bool:
+    async def failing(*arguments: Any, **named: Any) -> int:
         nonlocal count
         count += 1
         if count >= fails_at:
@@ -336,7 +336,7 @@ async def test_a_store_that_goes_away_before_the_send_stops_it(
 async def test_a_store_that_goes_away_after_the_send_costs_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     store, count = shop.store.documents.store, 0
 
-    async def failing(*arguments: Any, **named: Any) -> bool:
+    async def failing(*arguments: Any, **named: Any) -> int:
         nonlocal count
         count += 1
         if count == 4:
@@ -459,3 +459,32 @@ async def test_a_record_that_is_damaged_under_a_call_leaves_no_half_message(
     else:
         assert isinstance(await shop.send(hook=hook), Delivered)
     assert await shop.mails() == mails
+
+
+class Counted:
+    """Documents that count what is asked of them."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._documents, name)
+
+        async def counted(*args: Any, **named: Any) -> Any:
+            self.asked.append(name)
+            return await method(*args, **named)
+
+        return counted
+
+
+async def test_a_send_with_a_key_loads_its_record_once_and_stores_it_four_times(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the two of the deferred deletion of the draft these are the seven commands of a keyed send."""
+    documents, deferred = Counted(shop.store.documents), Counted(cast("Any", shop.store.deferred))
+    monkeypatch.setattr(shop.store, "documents", documents)
+    monkeypatch.setattr(shop.store, "deferred", deferred)
+    await shop.send()
+    assert documents.asked == ["load", "store", "store", "store", "store"]
+    assert deferred.asked == ["add", "done"]

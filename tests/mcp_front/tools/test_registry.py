@@ -159,5 +159,5 @@ def test_arguments_that_break_the_schema_never_get_further_than_a_result(name: s
         fuzz()
         page = runner.run(ann.context.caller.api.list_sent(limit=100))
         assert not [message for message in page.messages if message.is_draft]
-        assert runner.run(world.store.chores.depth()) == 0
+        assert runner.run(world.store.deferred.depth()) == 0
         runner.run(stack.aclose())

@@ -212,7 +212,7 @@ async def test_a_host_that_refuses_an_attachment_leaves_no_draft(world: World, a
     )
     assert got.error["status"] == 413
     assert await drafts(ann) == []
-    assert await world.store.chores.depth() == 0
+    assert await world.store.deferred.depth() == 0
 
 
 async def test_a_host_that_refuses_the_send_leaves_no_draft(world: World, ann: Agent, bob: Agent) -> None:

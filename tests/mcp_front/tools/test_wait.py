@@ -16,7 +16,7 @@ from mcp_front.tools.subscriptions import _listed
 from mcp_front.tools.wait import SHOWN_PENDING, WAIT_FOR_MESSAGE
 from mcp_front.topics import TOPICS
 from mcp_front.waiting.request import WaitOutcome, WaitSettings
-from mcp_front.waiting.subscription_record import Summary
+from mcp_front.waiting.subscribed import Summary
 from tests.mcp_front.agents import Agent, Answer, World, check_result, until
 
 MAX_ID = 2**63 - 1
@@ -218,7 +218,7 @@ async def test_progress_goes_to_a_client_that_asked_for_it(world: World) -> None
         told.append((done, total, text))
 
     bob = world.agent("bob", "there.test", progress=progress)
-    world.waiting.settings = WaitSettings(progress_s=0.05, poll_s=0.1)
+    world.waiting._shared.settings = WaitSettings(progress_s=0.05, poll_s=0.1)
     waiting = asyncio.create_task(wait(bob, timeout_seconds=7))
     await until(lambda: len(told) >= 2)
     waiting.cancel()

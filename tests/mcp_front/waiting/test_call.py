@@ -8,15 +8,15 @@ import gc
 import pytest
 
 from mcp_front.waiting.call import Held
+from mcp_front.waiting.caller_state import Participant
 from mcp_front.waiting.positions import Positions
-from mcp_front.waiting.step_context import Footing
 from tests.mcp_front.waiting.virtual import run
 from tests.mcp_front.waiting.world import World
 
 
 def alive() -> int:
     """The objects of waits that are still there."""
-    return sum(isinstance(each, Held | Footing | Positions) for each in gc.get_objects())
+    return sum(isinstance(each, Held | Participant | Positions) for each in gc.get_objects())
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["ran out", "cut"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.values import Arrival
+from ledger.values import Arrival, StreamId
 from mcp_front.waiting.decide import (
     CUT_BY_TIME,
     ROOT_PATIENCE_S,
@@ -27,8 +27,9 @@ ANYTHING = Filters(address=ME)
 def entry(message_id: int, *, at_s: float = 0.0, root: int | None = None, from_: str = ANN, **more: object) -> Arrival:
     """An arrival; a message of another root replies to it."""
     pid = None if root in (None, message_id) else (root or 1)
-    fields = {"n": message_id, "id": message_id, "pid": pid, "root": message_id if root is None else root}
-    return Arrival(**(fields | {"from_": from_, "arrived_at_s": at_s} | more))  # type: ignore[arg-type]
+    at = StreamId(int(at_s * 1000.0), message_id)
+    fields = {"at": at, "id": message_id, "pid": pid, "root": message_id if root is None else root}
+    return Arrival(**(fields | {"from_": from_} | more))  # type: ignore[arg-type]
 
 
 def look(

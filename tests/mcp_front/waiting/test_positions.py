@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from ledger.limits import LedgerLimits
-from ledger.store import MemoryStore
-from ledger.values import CallerKey, Slice
-from mcp_front.waiting.errors import UnknownPosition, UnknownThread
+from ledger.memory import MemoryStore
+from ledger.values import CallerKey, LedgerLimits, Slice
+from mcp_front.waiting.request import UnknownPosition, UnknownThread
 from tests.mcp_front.waiting.virtual import run, wall_s
 from tests.mcp_front.waiting.world import ANN, BEN, ME, SOMEBODY, World, ids
 
@@ -291,13 +290,13 @@ def test_from_now_while_the_store_is_asked(monkeypatch: pytest.MonkeyPatch) -> N
         read_back = world.store.ledger.read_back
         came: list[int] = []
 
-        async def slowly(caller: CallerKey, before_n: int, limit: int) -> Slice:
+        async def slowly(caller: CallerKey, limit: int) -> Slice:
             if not came:
                 came.append(7)
                 await asyncio.sleep(0.01)
                 await world.arrive(7)
                 await asyncio.sleep(0.01)
-            return await read_back(caller, before_n, limit)
+            return await read_back(caller, limit)
 
         monkeypatch.setattr(world.store.ledger, "read_back", slowly)
         outcome = await world.wait(settle_s=0.0, timeout_s=5.0)

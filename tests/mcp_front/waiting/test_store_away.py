@@ -1,47 +1,48 @@
-"""The shared store goes away, or comes back empty, between the calls of an agent."""
+"""The shared store is away: it is down, takes no writes, hangs, or comes back empty. No store, no result."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import cast
 
-from ledger.limits import LedgerLimits
-from ledger.store import MemoryStore
-from mcp_front.waiting.request import WaitOutcome
+import pytest
+
+from fmsg.errors import HostUnreachable
+from ledger.memory import MemoryStore
+from ledger.port import LedgerUnavailable
+from ledger.seal import SealKeys
+from ledger.store import RedisStore
+from ledger.values import LedgerLimits
+from mcp_front.failures import failure_of
+from mcp_front.waiting.request import Fit, SubscriptionAway
 from mcp_front.waiting.results import STORE_AWAY
 from tests.chaos.model_world import FaultyStore
+from tests.fake_redis import FreezingTopology
 from tests.mcp_front.waiting.virtual import run, wall_s
-from tests.mcp_front.waiting.world import SOMEBODY, World, ids
+from tests.mcp_front.waiting.world import World, ids
 
-
-def world_and_store() -> tuple[World, FaultyStore]:
-    store = FaultyStore(LedgerLimits(), random.Random(1))
-    return World(store=cast("MemoryStore", store)), store
+BACK_S = 2.0
+"""A held wait goes on so soon after the store takes writes again."""
 
 
 async def live_world() -> tuple[World, FaultyStore]:
-    """The same with an empty ledger and a live feed."""
-    world, store = world_and_store()
+    """An empty ledger, a live feed, and a store that can fail."""
+    store = FaultyStore(LedgerLimits(), random.Random(1))
+    world = World(store=cast("MemoryStore", store))
     await world.begin_ledger()
     await world.feed_goes_live()
+    await world.arrive(4)
+    await asyncio.sleep(0.01)  # in the same millisecond it might be younger than a call
     return world, store
 
 
-async def back(world: World, store: FaultyStore) -> None:
-    """The store is back, the fronts have noticed, and the feed is live again."""
-    store.down = False
-    await asyncio.sleep(5.0)
-    await world.feed_goes_live()
-
-
-async def read(world: World, after_id: int, *wanted: int) -> WaitOutcome:
-    """Call until each of the wanted messages came, one by one; the last outcome."""
-    for message_id in wanted:
-        outcome = await world.wait(after_id=after_id, settle_s=0.0)
-        assert (outcome.status, ids(outcome.ids)) == ("message", [message_id])
-        after_id = outcome.after_id
-    return outcome
+def fail(store: FaultyStore, how: str) -> None:
+    """The store stops answering, or stops taking writes."""
+    store.down = how == "down"
+    store.read_only = how == "read-only"
 
 
 async def rest(world: World, after_id: int) -> tuple[list[int], set[int]]:
@@ -56,250 +57,283 @@ async def rest(world: World, after_id: int) -> tuple[list[int], set[int]]:
     return came, marked
 
 
-def test_what_came_while_the_store_was_away_for_a_moment_comes_once_more_marked() -> None:
-    """No ledger could record a position behind it, so that stays where it was. Meanwhile nothing comes twice."""
+failures = pytest.mark.parametrize("how", ["down", "read-only"])
 
-    async def main() -> None:
+
+@failures
+def test_a_wait_holds_and_returns_nothing_while_the_store_is_away(how: str) -> None:
+    """The message is there, at the host or even in the ledger. At its limit each call names the same position."""
+
+    async def scenario() -> None:
         world, store = await live_world()
-        for message_id in (1, 2, 3):
-            await world.arrive(message_id)
-        await read(world, 0, 1, 2, 3)
-        store.down = True
-        waiting = asyncio.create_task(world.wait(after_id=3, timeout_s=20.0, settle_s=0.0))
-        await asyncio.sleep(5.0)
-        world.host.put(4)
-        outcome = await waiting
-        assert (ids(outcome.ids), outcome.after_id) == ([4], 3)
-        assert STORE_AWAY in outcome.notes
-        assert (await world.wait(after_id=3, timeout_s=5.0, settle_s=0.0)).ids == ()
-        await back(world, store)
-        await world.arrive(5)
-        assert await rest(world, outcome.after_id) == ([4, 5], {4})
-        await world.close()
-
-    run(main())
-
-
-def test_a_message_whose_event_was_lost_before_the_store_went_away_comes_when_it_is_back() -> None:
-    """Where the emergency ledger looks it stands before the position, and nobody had been given it."""
-
-    async def main() -> None:
-        world, store = await live_world()
-        await world.arrive(1)
-        await world.arrive(2, push=False)
+        await world.wait(after_id=4, timeout_s=0.0)
+        call = asyncio.create_task(world.wait(after_id=4, timeout_s=20.0, settle_s=0.0))
         await asyncio.sleep(1.0)
-        await world.arrive(3)
-        await read(world, 0, 1, 3)
-        store.down = True
-        waiting = asyncio.create_task(world.wait(after_id=3, timeout_s=20.0, settle_s=0.0))
-        await asyncio.sleep(5.0)
-        world.host.put(4)
-        assert ids((await waiting).ids) == [4]
-        await back(world, store)
-        came, marked = await rest(world, 3)
-        assert (sorted(came), marked) == ([2, 4], {4})
+        fail(store, how)
+        world.host.put(5)
+        outcome = await call
+        for _ in range(2):
+            assert (outcome.status, outcome.ids, outcome.after_id) == ("timeout", (), 4)
+            assert outcome.notes == (STORE_AWAY,)
+            outcome = await world.wait(after_id=4, timeout_s=5.0, settle_s=0.0)
+        fail(store, "not at all")
+        await world.push(world.host.messages[5])
+        assert await rest(world, 4) == ([5], set())
         await world.close()
 
-    run(main())
+    run(scenario())
 
 
-def test_what_was_returned_without_the_store_is_marked_where_it_comes_again() -> None:
-    """A draft sent late has a low id: behind it, found by id alone, stands everything that was returned before."""
+@failures
+def test_two_fronts_return_a_message_once_between_them(how: str) -> None:
+    """The ledger has the message, and the store takes no note of who got it: neither front hands it out."""
 
-    async def main() -> None:
+    async def scenario() -> None:
         world, store = await live_world()
-        world.host.put(1, draft=True)
-        for message_id in (2, 3):
-            await world.arrive(message_id)
-        await read(world, 0, 2, 3)
-        store.down = True
-        waiting = asyncio.create_task(world.wait(after_id=3, timeout_s=20.0, settle_s=0.0))
-        await asyncio.sleep(5.0)
-        world.host.put(4)
-        outcome = await waiting
-        assert ids(outcome.ids) == [4]
-        waiting = asyncio.create_task(world.wait(after_id=outcome.after_id, timeout_s=20.0, settle_s=0.0))
-        await asyncio.sleep(5.0)
-        world.host.send(1)
-        outcome = await waiting
-        assert ids(outcome.ids) == [1]
-        await back(world, store)
-        after_id = outcome.after_id
-        while (outcome := await world.wait(after_id=after_id, timeout_s=1.0, settle_s=0.0)).ids:
-            assert outcome.already_returned == set(ids(outcome.ids)) <= {1, 2, 3, 4}
-            after_id = outcome.after_id
         await world.arrive(5)
-        await read(world, after_id, 5)
+        fail(store, how)
+        for front in (world.waiting, world.another_front()):
+            outcome = await world.wait(front=front, after_id=4, timeout_s=3.0, settle_s=0.0)
+            assert (outcome.ids, outcome.notes) == ((), (STORE_AWAY,))
+        fail(store, "not at all")
+        assert await rest(world, 4) == ([5], set())
         await world.close()
 
-    run(main())
+    run(scenario())
 
 
-def test_a_position_with_a_low_id_does_not_lead_back_to_what_has_higher_ones() -> None:
-    """Without the store it is found by its time, on whichever front: what stands above it came before it was sent."""
+@failures
+def test_every_held_wait_goes_on_soon_after_the_store_is_back(how: str) -> None:
+    """Fifty waits, and a message that came meanwhile: each has it within two seconds, and not all at one moment."""
 
-    async def main() -> None:
+    async def scenario() -> None:
         world, store = await live_world()
-        world.host.put(1, draft=True)
-        for message_id in (2, 3, 4):
-            await world.arrive(message_id)
-        after_id = (await read(world, 0, 2, 3, 4)).after_id
+        calls = [asyncio.create_task(world.wait(after_id=4, timeout_s=200.0, settle_s=0.0)) for _ in range(50)]
         await asyncio.sleep(1.0)
-        await world.push(world.host.send(1))
-        after_id = (await read(world, after_id, 1)).after_id
-        assert after_id == 1
-        store.down = True
-        elsewhere = world.another_front()
-        for front in (world.waiting, elsewhere):
-            outcome = await world.wait(front=front, after_id=after_id, timeout_s=10.0, settle_s=0.0)
-            assert STORE_AWAY in outcome.notes
-            assert outcome.ids == ()
-        await back(world, store)
-        outcome = await world.wait(front=elsewhere, after_id=outcome.after_id, timeout_s=1.0, settle_s=0.0)
-        assert outcome.ids == ()
-        after_id = outcome.after_id
+        fail(store, how)
+        await asyncio.sleep(61.7)
+        store.down = store.read_only = False
+        await world.feed_goes_live()
         await world.arrive(5)
-        await read(world, after_id, 5)
+        back_at = asyncio.get_running_loop().time()
+        ended: set[float] = set()
+        for call in asyncio.as_completed(calls):
+            assert ids((await call).ids) == [5]
+            ended.add(asyncio.get_running_loop().time())
+        assert max(ended) - back_at <= BACK_S
+        assert len(ended) > 10
         await world.close()
 
-    run(main())
+    run(scenario())
 
 
-def test_what_comes_again_after_a_flush_is_marked_to_the_last_of_it() -> None:
-    """A position from before the flush is not exact any more; the calls that follow the first know that, too."""
+@failures
+def test_nobody_polls_the_host_while_the_store_is_away(how: str) -> None:
+    """A hundred held waits, half of them without a feed: the outage of the store is none of the host's business."""
 
-    async def main() -> None:
+    async def scenario() -> None:
         world, store = await live_world()
-        for message_id in (1, 2, 3, 4):
+        await world.feed_breaks()
+        calls = [asyncio.create_task(world.wait(after_id=4, timeout_s=120.0)) for _ in range(100)]
+        await asyncio.sleep(5.0)
+        fail(store, how)
+        await asyncio.sleep(5.0)
+        world.host.asked.clear()
+        world.caller.confirmed = 0
+        outcomes = [await call for call in calls]
+        assert {outcome.notes for outcome in outcomes} == {(STORE_AWAY,)}
+        assert (sum(world.host.asked.values()), world.caller.confirmed) == (0, 0)
+        await world.close()
+
+    run(scenario())
+
+
+def test_a_call_that_begins_now_takes_its_position_from_the_host() -> None:
+    """Without the store and without a position: one request, and what comes from then on is not lost."""
+
+    async def scenario() -> None:
+        world, store = await live_world()
+        world.host.put(3, draft=True)
+        world.host.put(9, draft=True)
+        store.down = True
+        world.host.asked.clear()
+        outcome = await world.wait(timeout_s=10.0, front=world.another_front())
+        assert (outcome.status, outcome.after_id, outcome.notes) == ("timeout", 4, (STORE_AWAY,))
+        assert world.host.asked.total() == 1
+        store.down = False
+        await world.arrive(5)
+        await world.push(world.host.send(3))
+        assert await rest(world, outcome.after_id) == ([5, 3], set())
+        await world.close()
+
+    run(scenario())
+
+
+def test_with_neither_store_nor_host_a_call_that_begins_now_has_no_position() -> None:
+    """The error names the store."""
+
+    async def scenario() -> None:
+        world, store = await live_world()
+        store.down = True
+        world.host.error = HostUnreachable("no answer")
+        with pytest.raises(LedgerUnavailable):
+            await world.wait(timeout_s=10.0, front=world.another_front())
+        await world.close()
+
+    run(scenario())
+
+
+def test_a_store_that_refuses_one_caller_holds_only_that_one() -> None:
+    """One node of a cluster is down: the others' waits are not woken again and again."""
+
+    async def scenario() -> None:
+        world, store = await live_world()
+        inner = store._ledger.note_returned
+
+        async def refused(*_: object, **__: object) -> bool:
+            raise LedgerUnavailable("CLUSTERDOWN")
+
+        store._ledger.note_returned = refused  # type: ignore[method-assign]
+        await world.arrive(5)
+        call = asyncio.create_task(world.wait(after_id=4, timeout_s=30.0, settle_s=0.0))
+        await asyncio.sleep(10.0)
+        assert not call.done()
+        assert not world.waiting._shared.store_is_away
+        store._ledger.note_returned = inner  # type: ignore[method-assign]
+        assert ids((await call).ids) == [5]
+        await world.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("front", ["the same front", "another front"])
+def test_what_comes_again_after_a_flush_is_marked(front: str) -> None:
+    """A position from before the flush is not exact any more: what may lie after it comes again, marked, once."""
+
+    async def scenario() -> None:
+        world, store = await live_world()
+        after_id = 4
+        for message_id in (5, 6, 7):
             await world.arrive(message_id)
-        after_id = (await read(world, 0, 1, 2, 3, 4)).after_id
+            after_id = (await world.wait(after_id=after_id, settle_s=0.0)).after_id
+        assert after_id == 7
         store.flush()
         await world.feed_goes_live()
-        seen: list[int] = []
-        assert (await world.wait(after_id=after_id, timeout_s=1.0, settle_s=0.0)).ids == ()
-        elsewhere = world.another_front()
-        await world.wait(front=elsewhere, after_id=after_id, timeout_s=0.0)
-        store.flush()
-        await world.feed_goes_live()
-        # A process that read less knows only that there was a flush.
-        while (outcome := await world.wait(front=elsewhere, after_id=after_id, timeout_s=1.0, settle_s=0.0)).ids:
-            assert outcome.already_returned == set(ids(outcome.ids))
-            seen += ids(outcome.ids)
-            after_id = outcome.after_id
-        assert set(seen) <= {1, 2, 3, 4}
-        assert len(seen) == len(set(seen))
-        await world.arrive(5)
-        assert (await read(world, after_id, 5)).already_returned == frozenset()
+        if front == "another front":
+            world.waiting = world.another_front()
+            await world.wait(after_id=after_id, timeout_s=0.0)
+            store.flush()
+            await world.feed_goes_live()
+        came, marked = await rest(world, after_id)
+        assert marked == set(came) <= {4, 5, 6, 7}
+        assert len(came) == len(marked)
+        await world.arrive(8)
+        assert await rest(world, after_id if not came else came[-1]) == ([8], set())
         await world.close()
 
-    run(main())
+    run(scenario())
 
 
-def test_without_the_store_nobody_goes_round_in_circles() -> None:
-    """The newest message is one that the caller was added to just now: old in the list, and behind it everything else.
-
-    Calls go to one front or the other in turn, each with a ledger of its own for the emergency: they read in one order.
-    """
-
-    async def main() -> None:
-        world, store = await live_world()
-        world.host.put(1, to=(SOMEBODY,))
-        for message_id in range(2, 30):
-            await world.arrive(message_id)
-            await asyncio.sleep(20.0)
-        await world.push(world.host.add_me(1))
-        after_id = (await read(world, 0, *range(2, 30), 1)).after_id
-        assert after_id == 1
-        store.down = True
-        fronts = (world.another_front(), world.another_front())
-        for number in range(4):
-            outcome = await world.wait(front=fronts[number % 2], after_id=after_id, timeout_s=10.0, settle_s=0.0)
-            assert STORE_AWAY in outcome.notes
-            assert (outcome.ids, outcome.after_id) == ((), 1)
-        world.host.put(30)
-        outcome = await world.wait(front=fronts[0], after_id=after_id, timeout_s=10.0, settle_s=0.0)
-        assert ids(outcome.ids) == [30]
-        await world.close()
-
-    run(main())
+LATE_S = 2.0
+"""What a wait may take beyond its time limit."""
 
 
-def test_one_added_to_a_message_from_long_ago_while_the_store_is_away_gets_it_when_it_is_back() -> None:
-    """It lies too deep in the list to be seen without the daemon, which records it in front of what came after it."""
-
-    async def main() -> None:
-        world, store = world_and_store()
-        world.host.put(1, to=(SOMEBODY,))
-        for message_id in range(2, 150):
-            world.host.put(message_id)
+@asynccontextmanager
+async def frozen_later() -> AsyncIterator[tuple[World, FreezingTopology]]:
+    """A world with one message, 4, a live feed, a subscription, and a store that can hang."""
+    topology = FreezingTopology()
+    seal = SealKeys.parse(SealKeys.generate())
+    async with RedisStore(topology, seal=seal, clock=wall_s) as store:
+        world = World(store=cast("MemoryStore", store))
         await world.begin_ledger()
         await world.feed_goes_live()
-        await world.arrive(150)
-        await read(world, 149, 150)
-        store.down = True
-        waiting = asyncio.create_task(world.wait(after_id=150, timeout_s=30.0, settle_s=0.0))
-        await asyncio.sleep(5.0)
-        added = world.host.add_me(1)
-        await asyncio.sleep(5.0)
-        newest = world.host.put(151)
-        outcome = await waiting
-        assert ids(outcome.ids) == [151]
-        store.down = False
-        await asyncio.sleep(5.0)
-        await world.push(added)
-        await world.push(newest)
-        await world.feed_goes_live()
-        assert await rest(world, outcome.after_id) == ([1, 151], {151})
-        await world.close()
-
-    run(main())
+        await world.arrive(4)
+        await world.wait(subscription="s", timeout_s=0.0)
+        try:
+            yield world, topology
+        finally:
+            topology.frozen = False
+            await world.close()
 
 
-def test_what_was_on_its_way_while_the_store_was_away_comes_when_it_is_back() -> None:
-    """It was sent a while before the message that was returned, and arrived after it, at a front that passed it by."""
-
-    async def main() -> None:
-        world, store = await live_world()
-        await world.arrive(1)
-        await read(world, 0, 1)
-        store.down = True
-        fronts = (world.another_front(), world.another_front())
-        waiting = asyncio.create_task(world.wait(front=fronts[0], after_id=1, timeout_s=30.0, settle_s=0.0))
-        await asyncio.sleep(5.0)
-        world.host.put(2)
-        outcome = await waiting
-        assert ids(outcome.ids) == [2]
-        world.host.put(3, time_s=wall_s() - 20.0)
-        world.host.put(4)
-        outcome = await world.wait(front=fronts[1], after_id=outcome.after_id, timeout_s=30.0, settle_s=0.0)
-        await back(world, store)
-        came, _ = await rest(world, outcome.after_id)
-        assert sorted(came) == [2, 3, 4]
-        await world.close()
-
-    run(main())
+def now() -> float:
+    """The loop's time."""
+    return asyncio.get_running_loop().time()
 
 
-def test_one_of_two_agents_at_an_address_gets_what_the_other_got_without_the_store() -> None:
-    """Both stand at 3. One is given 4; the other's call begins then, and is held until the store is back."""
+def freezing(topology: FreezingTopology) -> Fit:
+    """Takes one message, after which the store hangs."""
 
-    async def main() -> None:
-        world, store = await live_world()
-        for message_id in (1, 2, 3):
-            await world.arrive(message_id)
-        await read(world, 0, 1, 2, 3)
-        store.down = True
-        waiting = asyncio.create_task(world.wait(after_id=3, timeout_s=20.0, settle_s=0.0))
-        await asyncio.sleep(5.0)
-        world.host.put(4)
-        assert ids((await waiting).ids) == [4]
-        waiting = asyncio.create_task(world.wait(after_id=3, timeout_s=60.0, settle_s=0.0))
-        await asyncio.sleep(5.0)
-        assert not waiting.done()
-        store.down = False
-        await world.feed_goes_live()
-        outcome = await waiting
-        assert (ids(outcome.ids), outcome.after_id) == ([4], 4)
-        await world.close()
+    async def fit(entries: object) -> int:
+        topology.frozen = True
+        return 1
 
-    run(main())
+    return fit
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, 3.0, 30.0])
+def test_a_subscription_that_cannot_be_loaded_says_so_in_time(timeout_s: float) -> None:
+    """Redis is frozen, and only the store knows the position: the error names the subscription and the next step."""
+
+    async def scenario() -> None:
+        async with frozen_later() as (world, topology):
+            topology.frozen = True
+            began_s = now()
+            with pytest.raises(SubscriptionAway) as caught:
+                await world.wait(subscription="s", timeout_s=timeout_s, front=world.another_front())
+            assert now() - began_s <= timeout_s + LATE_S
+            failure = failure_of(caught.value)
+            assert failure.kind == "store_unavailable"
+            assert "subscription s" in failure.text
+            assert "again" in failure.next_step
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, 3.0, 30.0])
+def test_a_subscription_with_a_position_in_hand_ends_with_it_in_time(timeout_s: float) -> None:
+    """Redis is frozen when the agent calls with the position it was given: it gets that back, with a note."""
+
+    async def scenario() -> None:
+        async with frozen_later() as (world, topology):
+            topology.frozen = True
+            began_s = now()
+            outcome = await world.wait(subscription="s", after_id=4, timeout_s=timeout_s, front=world.another_front())
+            assert now() - began_s <= timeout_s + LATE_S
+            assert (outcome.status, outcome.after_id) == ("timeout", 4)
+            assert outcome.notes == (STORE_AWAY,)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("at_s", [1.0, 9.5, 9.999])
+def test_a_store_that_freezes_while_a_subscription_is_waited_on_makes_no_call_late(at_s: float) -> None:
+    async def scenario() -> None:
+        async with frozen_later() as (world, topology):
+            began_s = now()
+            call = asyncio.create_task(world.wait(subscription="s", timeout_s=10.0))
+            await asyncio.sleep(at_s)
+            topology.frozen = True
+            outcome = await call
+            assert now() - began_s <= 10.0 + LATE_S
+            assert (outcome.status, outcome.after_id) == ("timeout", 4)
+
+    run(scenario())
+
+
+def test_a_store_that_freezes_before_a_batch_is_recorded_makes_no_call_late() -> None:
+    """The message was read, then Redis froze: the batch is not given, since nobody knew of it; it comes later."""
+
+    async def scenario() -> None:
+        async with frozen_later() as (world, topology):
+            await world.arrive(5)
+            began_s = now()
+            request = world.request(subscription="s", after_id=4, timeout_s=3.0, settle_s=0.0)
+            outcome = await world.waiting.wait(world.caller, request, fit=freezing(topology))
+            assert now() - began_s <= 3.0 + LATE_S
+            assert (outcome.status, outcome.after_id) == ("timeout", 4)
+            topology.frozen = False
+            again = await world.wait(subscription="s", after_id=outcome.after_id, settle_s=0.0)
+            assert ids(again.ids) == [5]
+
+    run(scenario())

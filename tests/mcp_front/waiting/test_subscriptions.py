@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.values import Arrival
-from mcp_front.waiting.errors import SubscriptionRefused
+from ledger.values import Arrival, StreamId
 from mcp_front.waiting.positions import Position
+from mcp_front.waiting.request import SubscriptionRefused
 from mcp_front.waiting.subscriptions import (
     LEFT_ALONE_S,
     MAX_ABOVE,
@@ -27,12 +27,12 @@ from mcp_front.waiting.subscriptions import (
     to_redeliver,
 )
 
-START = Position(4, 4, "epoch")
+START = Position(4, "epoch", StreamId(4))
 
 
 def entry(message_id: int) -> Arrival:
     """An arrival."""
-    return Arrival(n=message_id, id=message_id, pid=None, root=message_id, from_="@ann@there.test")
+    return Arrival(at=StreamId(message_id), id=message_id, pid=None, root=message_id, from_="@ann@there.test")
 
 
 def new() -> Subscription:
@@ -45,7 +45,7 @@ def given(state: Subscription, *ids: int, after: int, by: str = "call", now_s: f
     return deliver(
         state,
         [entry(id_) for id_ in ids],
-        frontier=Position(after, after, "epoch"),
+        frontier=Position(after, "epoch", StreamId(after)),
         passed=frozenset(range(state.frontier.id + 1, after + 1)),
         by=by,
         now_s=now_s,
@@ -109,7 +109,7 @@ def test_what_was_given_above_the_frontier_is_left_out_until_the_frontier_passes
 
 def test_the_frontier_moves_without_a_delivery() -> None:
     """A timeout passed something over: the frontier moves, nothing is outstanding."""
-    state = advance(new(), Position(9, 9, "epoch"), frozenset({5, 9}), now_s=3.0)
+    state = advance(new(), Position(9, "epoch", StreamId(9)), frozenset({5, 9}), now_s=3.0)
     assert (state.frontier.id, state.outstanding, state.used_s) == (9, (), 3.0)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ledger.port import LedgerUnavailable
 from ledger.store import MemoryStore
-from ledger.values import CallerKey, Head
+from ledger.values import CallerKey, Head, StreamId
 from mcp_front.waiting.request import WaitSettings
 from mcp_front.waiting.sweep import AT_ONCE, Sweep
 from tests.mcp_front.waiting.virtual import run, wall_s
@@ -32,7 +32,7 @@ class Looks:
         self.asked.append(len(callers))
         if self.error is not None:
             raise self.error
-        return [Head("e", 2 if caller in self.moved else 1, 0) for caller in callers]
+        return [Head("e", StreamId(2 if caller in self.moved else 1)) for caller in callers]
 
     async def settled(self, callers: Sequence[CallerKey]) -> list[bool]:
         return [caller not in self.unsettled for caller in callers]
@@ -41,7 +41,7 @@ class Looks:
 class Wait:
     """One that rests at the first entry."""
 
-    head = Head("e", 1, 0)
+    head = Head("e", StreamId(1))
 
     def __init__(self, name: str) -> None:
         self.caller = CallerKey(name)

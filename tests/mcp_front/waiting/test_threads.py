@@ -7,7 +7,7 @@ import pytest
 from fmsg.errors import HostUnreachable
 from ledger.store import MemoryStore
 from ledger.values import Baseline, Seen
-from mcp_front.waiting.errors import UnknownThread
+from mcp_front.waiting.request import UnknownThread
 from mcp_front.waiting.threads import root_named_by
 from tests.mcp_front.waiting.world import ANN, ME, FakeCaller, Host
 

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 import pytest
 
 from fmsg.errors import Forbidden, HostFailed, HostUnreachable, Throttled, Unauthorized
-from ledger.limits import LedgerLimits
-from ledger.port import LedgerUnavailable
-from ledger.store import MemoryStore
-from ledger.values import Arrival
+from ledger.memory import MemoryStore
+from ledger.values import START, Arrival, LedgerLimits
 from mcp_front.waiting.request import WaitOutcome
-from mcp_front.waiting.results import HOST_AWAY, STORE_AWAY
+from mcp_front.waiting.results import HOST_AWAY
 from telemetry.metrics import WAITS_HELD
 from tests.mcp_front.waiting.virtual import run, wall_s
 from tests.mcp_front.waiting.world import ANN, BEN, ME, World, ids
@@ -26,6 +24,7 @@ async def live() -> World:
     await world.begin_ledger()
     await world.feed_goes_live()
     await world.arrive(4)
+    await asyncio.sleep(0.01)  # in the same millisecond it might be younger than a call
     return world
 
 
@@ -90,7 +89,7 @@ def test_a_cancelled_call_lets_go_of_everything_at_once() -> None:
         await asyncio.gather(*calls, return_exceptions=True)
         assert held() == before
         assert world.waiting.held == 0
-        assert len(world.store.doorbell._listeners) == 0
+        assert len(world.store.notifications._listeners) == 0
         await world.close()
 
     run(scenario())
@@ -161,12 +160,12 @@ def test_progress_is_told_every_fifteen_seconds() -> None:
     run(scenario())
 
 
-def test_a_lost_bell_costs_seconds_not_the_message() -> None:
-    """The doorbell was not heard: the safety re-read finds the message."""
+def test_a_lost_notification_costs_seconds_not_the_message() -> None:
+    """The notification was lost: the safety re-read finds the message."""
 
     async def scenario() -> None:
         world = await live()
-        world.store.doorbell.ring = lambda caller: None  # type: ignore[method-assign]
+        world.store.notifications.notify = lambda caller: None  # type: ignore[method-assign]
         call = asyncio.create_task(world.wait(after_id=4, timeout_s=60.0))
         await asyncio.sleep(1.0)
         await world.arrive(5)
@@ -316,78 +315,6 @@ def test_a_key_refused_to_a_poll_ends_only_the_call_it_belongs_to() -> None:
     run(scenario())
 
 
-class Flaky(MemoryStore):
-    """A store that can be away."""
-
-    def __init__(self) -> None:
-        super().__init__(clock=wall_s)
-        self.away = False
-        inner = self.ledger
-        store = self
-
-        class Ledger:
-            def __getattr__(self, name: str) -> object:
-                method = getattr(inner, name)
-
-                async def call(*arguments: object, **more: object) -> object:
-                    if store.away:
-                        raise LedgerUnavailable("Redis: connection refused")
-                    return await method(*arguments, **more)
-
-                return call
-
-        self.ledger = Ledger()  # type: ignore[assignment]
-
-
-def test_without_the_store_waits_go_on_by_polling() -> None:
-    """Redis is unreachable: messages are found all the same, with a note; when it is back they come again, marked."""
-
-    async def scenario() -> None:
-        store = Flaky()
-        world = World(store=store)
-        await world.arrive(4, push=False)
-        await asyncio.sleep(500.0)
-        first = await world.wait(after_id=4, timeout_s=0.0)
-        store.away = True
-        call = asyncio.create_task(world.wait(after_id=first.after_id, timeout_s=60.0))
-        await asyncio.sleep(5.0)
-        await world.arrive(5, push=False)
-        outcome = await call
-        assert (ids(outcome.ids), outcome.after_id, outcome.transport) == ([5], 4, "poll")
-        assert STORE_AWAY in outcome.notes
-        store.away = False
-        await asyncio.sleep(10.0)
-        await world.arrive(6, push=False)
-        again = await world.wait(after_id=4, timeout_s=60.0)
-        assert (ids(again.ids), set(again.already_returned), len(again.notes)) == ([5], {5}, 0)
-        after = await world.wait(after_id=again.after_id, timeout_s=60.0)
-        assert (ids(after.ids), after.already_returned) == ([6], frozenset())
-
-    run(scenario())
-
-
-def test_a_store_that_goes_and_comes_back_under_a_held_call_loses_nothing() -> None:
-    """Redis goes and comes back while a call is held: it moves to polling and back, and gets its message."""
-
-    async def scenario() -> None:
-        store = Flaky()
-        world = World(store=store)
-        await world.arrive(4, push=False)
-        await asyncio.sleep(500.0)
-        call = asyncio.create_task(world.wait(after_id=4, timeout_s=120.0))
-        await asyncio.sleep(5.0)
-        store.away = True
-        await asyncio.sleep(40.0)
-        store.away = False
-        await asyncio.sleep(30.0)
-        await world.arrive(5, push=False)
-        outcome = await call
-        assert ids(outcome.ids) == [5]
-        assert outcome.notes == ()
-
-    run(scenario())
-
-
 def test_a_ledger_flushed_under_a_held_call_loses_nothing() -> None:
     """Redis restarted empty: the call finds its place again by its id, and what came meanwhile."""
 
@@ -472,7 +399,7 @@ def test_a_root_the_feed_could_not_find_is_found_by_the_wait() -> None:
             await world.push(world.host.put(message_id, pid=30), root=0)
         outcome = await world.wait(after_id=4, settle_s=0.0)
         assert (ids(outcome.ids), outcome.thread_root_id) == ([31, 32], 30)
-        entries = (await world.store.ledger.read(world.key, 0, 9)).entries
+        entries = (await world.store.ledger.read(world.key, START, 9)).entries
         assert [entry.root for entry in entries] == [4, 30, 30]
         await world.close()
 
@@ -537,7 +464,7 @@ def test_a_body_is_fetched_while_the_position_is_recorded() -> None:
 
         async def fit(entries: Sequence[Arrival]) -> int:
             await asyncio.sleep(0.1)
-            recorded.append((await world.store.ledger.locate(world.key, [5]))[5].handed_out)
+            recorded.append(5 in (await world.store.ledger.find(world.key, [5])).handed_out)
             if len(recorded) == 1:
                 raise HostUnreachable("no answer")
             return len(entries)

@@ -13,9 +13,10 @@ from fmsg.errors import FmsgError, Forbidden, NotFound
 from fmsg.message import AddToBatch, Message, Page, Thread, ThreadMessage, available_at_s
 from fmsg.tokens import AccessToken
 from fmsg.webapi import WebApi
+from ledger.availability import ProbedAvailability
 from ledger.catch_up import catch_up, ensure_begun, seen_from
+from ledger.memory import MemoryStore
 from ledger.port import FeedReport, Member, NoLedger, Store
-from ledger.store import MemoryStore
 from ledger.values import Arrival, CallerKey, caller_key
 from mcp_front.waiting.request import WaitOutcome, WaitRequest, WaitSettings
 from mcp_front.waiting.wait import Waiting
@@ -194,7 +195,7 @@ class World:
 
     async def begin_ledger(self) -> None:
         """The ledger begins with what the host lists."""
-        await ensure_begun(self.caller.api, self.store.ledger, self.key, ME, seed_limit=64)
+        await ensure_begun(self.caller.api, self.store.ledger, self.key, ME)
 
     async def feed_goes_live(self) -> None:
         """A daemon serves the caller: ledger caught up, heartbeat there."""
@@ -220,6 +221,8 @@ class World:
     async def close(self) -> None:
         """Leave nothing behind."""
         await self.daemon_dies()
+        if isinstance(self.store.availability, ProbedAvailability):
+            await self.store.availability.aclose()
 
     async def push(self, message: Message, *, root: int | None = None) -> None:
         """The feed hears of a message."""

@@ -72,7 +72,7 @@ class Place:
 
 @pytest.fixture
 async def place(redis_store: RedisStore) -> AsyncIterator[Place]:
-    await redis_store.doorbell.connected.wait()
+    await redis_store.notifications.connected.wait()
     host = SandboxHost("here.test")
     async with serve(host) as url, HostHttp(url) as http:
         yield Place(host, http, redis_store)
@@ -104,7 +104,7 @@ class TestReconcile:
         assert outcome.came.endswith("and 2 more")
         state = await place.store.ledger.state(place.key)
         assert state is not None
-        assert state.last_n == IDS_SHOWN + 2
+        assert state.held == IDS_SHOWN + 2
 
     async def test_what_the_host_says_is_told(self, place: Place) -> None:
         await place.ask()
@@ -175,7 +175,7 @@ class TestForget:
             await place.until_state("live")
             state = await place.store.ledger.state(place.key)
             assert state is not None
-            assert state.last_n == 2
+            assert state.held == 2
 
     async def test_a_daemon_that_holds_on_is_said(self, place: Place) -> None:
         await place.store.fleet.beat(Member(id="deaf", name="deaf", since_s=1.0))

@@ -11,14 +11,14 @@ from tests.ops.caller.test_view import view_of
 
 
 def entry(n: int) -> Entry:
-    return Entry(n=n, id=str(n + 100), arrived_at_s=1_790_000_000.0, sent_at_s=1_789_999_999.0, source="push")
+    return Entry(at=f"179-{n}", id=str(n + 100), arrived_at_s=1_790_000_000.0, sent_at_s=1_789_999_999.0, source="push")
 
 
 LEDGER = LedgerEnds(
     epoch="e1",
-    first_n=1,
-    last_n=9,
-    seed_n=2,
+    held=9,
+    last="179-9",
+    low="0-0",
     baseline_id="90",
     baseline_time_s=0.0,
     head=(entry(1), entry(2)),
@@ -44,14 +44,14 @@ def test_everything_is_shown() -> None:
         "OWNER          d1 (alive), lease epoch 1",
         "FEED           live for 100 s on d1",
         "LAST ERROR     none",
-        "LEDGER         9 entries, n 1 to 9, up to 2 there from the start",
+        "LEDGER         9 entries, the last at 179-9",
         "               old news: ids up to 90, times up to never; epoch e1",
-        "  n  id   arrived               sent                  source",
-        "  1  101  2026-09-21 14:13:20Z  2026-09-21 14:13:19Z  push",
-        "  2  102  2026-09-21 14:13:20Z  2026-09-21 14:13:19Z  push",
+        "  at     id   arrived               sent                  source",
+        "  179-1  101  2026-09-21 14:13:20Z  2026-09-21 14:13:19Z  push",
+        "  179-2  102  2026-09-21 14:13:20Z  2026-09-21 14:13:19Z  push",
         "  …",
-        "  8  108  2026-09-21 14:13:20Z  2026-09-21 14:13:19Z  push",
-        "  9  109  2026-09-21 14:13:20Z  2026-09-21 14:13:19Z  push",
+        "  179-8  108  2026-09-21 14:13:20Z  2026-09-21 14:13:19Z  push",
+        "  179-9  109  2026-09-21 14:13:20Z  2026-09-21 14:13:19Z  push",
         "SUBSCRIPTIONS",
         "  name  after_id        unacknowledged  used      made",
         "  main  7               2               60 s ago  15 min ago",
@@ -80,7 +80,7 @@ def test_everything_is_shown() -> None:
         ),
         (view_of(), "LEDGER         none"),
         (
-            view_of(ledger=msgspec.structs.replace(LEDGER, first_n=1, last_n=0, seed_n=0, head=(), tail=())),
+            view_of(ledger=msgspec.structs.replace(LEDGER, held=0, head=(), tail=())),
             "LEDGER         0 entries",
         ),
         (view_of(), "SUBSCRIPTIONS  none"),
@@ -91,7 +91,7 @@ def test_what_may_be_missing(view: View, line: str) -> None:
 
 
 def test_neighbours_are_not_kept_apart() -> None:
-    assert "…" not in plain(view_of(ledger=msgspec.structs.replace(LEDGER, tail=(entry(3),))))
+    assert "…" not in plain(view_of(ledger=msgspec.structs.replace(LEDGER, held=3, tail=(entry(3),))))
 
 
 def test_an_outcome() -> None:

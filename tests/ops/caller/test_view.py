@@ -59,10 +59,11 @@ async def test_everything_that_is_there_is_shown(redis_store: RedisStore) -> Non
     assert (view.owner.daemon, view.owner.alive, view.owner.draining) == ("d1", True, True)
     assert view.feed == report
     assert view.ledger is not None
-    assert (view.ledger.first_n, view.ledger.last_n, view.ledger.seed_n) == (1, 20, 1)
+    assert (view.ledger.held, view.ledger.low) == (20, "0-0")
+    assert view.ledger.last == view.ledger.tail[-1].at
     assert [entry.id for entry in view.ledger.head] == [str(id_) for id_ in range(1, SHOWN + 1)]
-    assert [entry.n for entry in view.ledger.tail] == list(range(21 - SHOWN, 21))
-    assert (view.ledger.head[0].source, view.ledger.tail[0].source) == ("seed", "push")
+    assert [entry.id for entry in view.ledger.tail] == [str(id_) for id_ in range(21 - SHOWN, 21)]
+    assert (view.ledger.head[0].source, view.ledger.tail[0].source) == ("snapshot", "push")
     assert [(one.name, one.after_id, one.outstanding) for one in view.subscriptions] == [("main", "7", 0)]
     assert view.kept["subscriptions"] == 1
     assert "@bob" not in repr(view)
@@ -72,7 +73,7 @@ async def test_a_short_ledger_is_shown_once(redis_store: RedisStore) -> None:
     await redis_store.ledger.begin(KEY, [seen(1), seen(2)], Baseline())
     view = await look(redis_store)
     assert view.ledger is not None
-    assert [entry.n for entry in view.ledger.head] == [1, 2]
+    assert [entry.id for entry in view.ledger.head] == ["1", "2"]
     assert view.ledger.tail == ()
     assert remarks(view)[0].what.startswith("it is at rest")
 

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from ledger.embedded import EmbeddedRedis, find_servers, free_port
-from ledger.redis.facts import ServerFacts
+from ledger.redis.operators import ServerFacts
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from ledger.values import CallerKey

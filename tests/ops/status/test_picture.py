@@ -7,7 +7,7 @@ import redis
 
 from ledger.embedded import EmbeddedRedis, free_port
 from ledger.operators import Process
-from ledger.port import ActiveFeed, Chore, FeedReport, LedgerUnavailable, Member
+from ledger.port import ActiveFeed, DeferredTask, FeedReport, LedgerUnavailable, Member
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from ledger.values import CallerKey
@@ -21,7 +21,7 @@ from ops.status.picture import (
     look_at_queue,
     take_picture,
 )
-from workers.arq_queue import ArqQueue
+from workers.queue import ArqQueue
 
 SEAL = SealKeys.parse(SealKeys.generate())
 
@@ -77,7 +77,7 @@ async def test_a_picture_shows_what_is_in_redis(redis_store: RedisStore, redis_u
         key(1), address="@ann@a.test", api_url="https://a.test", token=None, token_expires_at_s=0.0
     )
     await redis_store.activations.report(key(1), FeedReport(state="live", daemon="box-1-a", since_s=1.0))
-    await redis_store.chores.add(Chore(kind="delete_draft", caller=key(1), message_id=1, due_s=1.0))
+    await redis_store.deferred.add(DeferredTask(kind="delete_draft", caller=key(1), message_id=1, due_s=1.0))
     shown = await take_picture(redis_store, queue_url=redis_url)
     assert abs(shown.at_s - time.time()) < 30
     assert 0.0 < shown.round_trip_s < 5.0
@@ -85,7 +85,7 @@ async def test_a_picture_shows_what_is_in_redis(redis_store: RedisStore, redis_u
     assert [daemon.feeds for daemon in shown.daemons] == [1]
     assert [process.facts for process in shown.of_role("front")] == [{"waits_held": 3.0}]
     assert (shown.callers.active, shown.callers.live) == (1, 1)
-    assert (shown.queue, shown.chores) == (Queue(), 1)
+    assert (shown.queue, shown.deferred) == (Queue(), 1)
 
 
 async def test_a_store_that_takes_no_write_is_told(redis_server: EmbeddedRedis, redis_url: str) -> None:
@@ -121,7 +121,7 @@ async def test_a_failure_in_between_is_the_first_one_met(
     async def fail() -> int:
         raise LedgerUnavailable("gone meanwhile")
 
-    monkeypatch.setattr(redis_store.chores, "depth", fail)
+    monkeypatch.setattr(redis_store.deferred, "depth", fail)
     with pytest.raises(LedgerUnavailable, match="gone meanwhile"):
         await take_picture(redis_store, queue_url=redis_url)
 

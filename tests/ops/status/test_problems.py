@@ -58,7 +58,7 @@ DAEMONS = (process("daemon", "box-1"), process("daemon", "box-2"))
         (picture(processes=(*DAEMONS, FRONT)), "warning", "no worker"),
         (picture(queue=Queue(error="away")), "warning", "the job queue cannot be read: away"),
         (picture(queue=Queue(jobs=3, late_s=600.0)), "warning", "the oldest of 3 jobs is 10 min late"),
-        (picture(chores=5000), "warning", "5000 deferred tasks"),
+        (picture(deferred=5000), "warning", "5000 deferred tasks"),
         (picture(processes=(*DAEMONS, process("front", loop_lag_s=0.4), WORKER)), "warning", "runs 400 ms behind"),
         (
             picture(processes=(process("daemon", "box-1", ingest_lag_s=30.0), DAEMONS[1], FRONT, WORKER)),

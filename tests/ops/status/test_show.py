@@ -63,7 +63,7 @@ def test_what_else_is_shown(shown: Picture, words: str) -> None:
 
 def test_tables_show_the_same() -> None:
     console = Console(file=io.StringIO(), width=160)
-    console.print(pretty(picture(daemons=(), chores=5000)))
+    console.print(pretty(picture(daemons=(), deferred=5000)))
     text = console.file.getvalue()  # type: ignore[attr-defined]  # the StringIO from above
     assert "no daemon runs" in text
     assert "5000 deferred tasks" in text

@@ -6,7 +6,7 @@ import pytest
 
 from ledger.embedded import EmbeddedRedis, find_servers
 from ledger.port import LedgerUnavailable
-from ledger.redis.facts import ServerFacts, server_facts
+from ledger.redis.operators import ServerFacts, server_facts
 from ledger.redis.scripts import Scripts
 from ledger.redis.topology import connect
 from tests.fake_redis import FakeTopology

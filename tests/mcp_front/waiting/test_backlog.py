@@ -1,4 +1,4 @@
-"""Finding a place in the host's list by its offsets, while the list moves."""
+"""Messages before the ledger: a place in the host's list while it moves, and the positions handed out there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,22 @@ import pytest
 
 from fmsg.errors import HostMisbehaved
 from fmsg.message import Message, Page
-from mcp_front.waiting.history import ENOUGH, MAX_CALLS, PAGE, look_around
+from ledger.memory import MemoryDocuments
+from ledger.values import CallerKey
+from mcp_front.waiting.backlog import (
+    ENOUGH,
+    KIND,
+    MAX_CALLS,
+    MAX_LIST_POSITIONS,
+    NAME,
+    PAGE,
+    ListPosition,
+    load_list_position,
+    look_around,
+    save_list_position,
+)
+
+ALICE = CallerKey("a" * 32)
 
 
 class List:
@@ -134,3 +149,61 @@ async def test_a_list_that_never_stands_still_is_given_up() -> None:
     with pytest.raises(HostMisbehaved, match="stand still"):
         await look_around(listing, 1000, hint=500)
     assert listing.calls <= MAX_CALLS
+
+
+def documents() -> MemoryDocuments:
+    """An empty store."""
+    return MemoryDocuments(clock=lambda: 0.0)
+
+
+async def test_a_position_is_remembered_with_its_place() -> None:
+    """Handed out, found again, and the last word counts."""
+    store = documents()
+    assert await load_list_position(store, ALICE, 7) is None
+    assert await save_list_position(store, ALICE, 7, ListPosition("epoch", 70))
+    assert await save_list_position(store, ALICE, 7, ListPosition("epoch", 71))
+    assert await load_list_position(store, ALICE, 7) == ListPosition("epoch", 71)
+
+
+async def test_the_newest_positions_are_remembered() -> None:
+    """Very many positions: the newest stay, and what is stored stays small."""
+    store = documents()
+    for message_id in range(1, MAX_LIST_POSITIONS + 11):
+        await save_list_position(store, ALICE, message_id, ListPosition("epoch", message_id))
+    assert await load_list_position(store, ALICE, 10) is None
+    assert await load_list_position(store, ALICE, 11) == ListPosition("epoch", 11)
+    assert len((await store.load(ALICE, KIND, NAME)).data) < 4_000
+
+
+async def test_what_another_replica_writes_stays() -> None:
+    """Two replicas store at the same time: both positions are there afterwards."""
+    store = documents()
+    plain = store.store
+
+    async def slow(*arguments: object, **more: object) -> int:
+        store.store = plain  # type: ignore[method-assign]
+        await save_list_position(store, ALICE, 8, ListPosition("epoch"))
+        return await plain(*arguments, **more)  # type: ignore[arg-type]
+
+    store.store = slow  # type: ignore[method-assign]
+    assert await save_list_position(store, ALICE, 7, ListPosition("epoch"))
+    assert await load_list_position(store, ALICE, 7)
+    assert await load_list_position(store, ALICE, 8)
+
+
+async def test_a_store_that_is_never_quiet_costs_the_memory_not_the_wait() -> None:
+    """Every attempt meets another writer: it is given up, and says so."""
+    store = documents()
+
+    async def taken(*_: object, **__: object) -> int:
+        return 0
+
+    store.store = taken  # type: ignore[method-assign]
+    assert not await save_list_position(store, ALICE, 7, ListPosition("epoch"))
+
+
+async def test_what_another_version_wrote_is_forgotten() -> None:
+    """Unreadable data: as if there were none."""
+    store = documents()
+    await store.store(ALICE, KIND, NAME, b"\xc1", expected=0, ttl_s=9.0)
+    assert await load_list_position(store, ALICE, 7) is None

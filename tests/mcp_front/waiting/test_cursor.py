@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+from typing import cast
 
 import pytest
 
+from fmsg.webapi import WebApi
 from ledger.memory import MemoryLedger
 from ledger.port import StaleEpoch
 from ledger.values import Baseline, CallerKey, Seen
 from mcp_front.waiting.backlog import Moved
-from mcp_front.waiting.positions import Position, Start
-from mcp_front.waiting.reader import Reader
+from mcp_front.waiting.cursor import Cursor
+from mcp_front.waiting.decide import Filters
+from mcp_front.waiting.positions import Position, Positions, Start
+from tests.mcp_front.waiting.world import Host
 
 ALICE = CallerKey("a" * 32)
 
@@ -20,18 +24,26 @@ def seen(*ids: int) -> list[Seen]:
     return [Seen(id=id_, pid=None, root=id_, from_="@bob@b.test", sent_at_s=5.0) for id_ in ids]
 
 
-async def reader_at(ledger: MemoryLedger, after_n: int) -> Reader:
+def cursor(ledger: MemoryLedger, position: Position) -> Cursor:
+    """Behind message 1, the ledger's first."""
+    start = Start(position=position, after=position.at, epoch=position.epoch)
+    api, positions = cast("WebApi", Host()), cast("Positions", None)
+    filters = Filters(address="@me@here.test")
+    return Cursor(api, ledger, ALICE, positions, start, filters=filters, settle_s=0.0, max_batch=9)
+
+
+async def cursor_in(ledger: MemoryLedger) -> Cursor:
     state = await ledger.begin(ALICE, seen(1), Baseline(newest_id=1))
-    return Reader(ledger, ALICE, Start(position=Position(1, after_n, state.epoch), after_n=after_n, epoch=state.epoch))
+    return cursor(ledger, Position(1, state.epoch, state.last))
 
 
-def ids(reader: Reader) -> list[int]:
+def ids(reader: Cursor) -> list[int]:
     return [entry.id for entry in reader.entries]
 
 
 async def test_it_reads_on_from_where_it_stands() -> None:
     ledger = MemoryLedger()
-    reader = await reader_at(ledger, 1)
+    reader = await cursor_in(ledger)
     await reader.read()
     assert ids(reader) == []
     await ledger.append(ALICE, seen(2, 3), "push")
@@ -47,12 +59,12 @@ async def test_a_tail_lost_and_grown_again_is_noticed_whatever_its_length(grown:
     """A failover: at the offset that was read last there may even be the same message, behind others than before."""
     now_s = [1000.0]
     ledger = MemoryLedger(clock=lambda: now_s[0])
-    reader = await reader_at(ledger, 1)
-    lagging = copy.deepcopy(ledger._books[ALICE])
+    reader = await cursor_in(ledger)
+    lagging = copy.deepcopy(ledger._ledgers[ALICE])
     now_s[0] += 1.0
     await ledger.append(ALICE, seen(2, 3), "push")
     await reader.read()
-    ledger._books[ALICE] = lagging
+    ledger._ledgers[ALICE] = lagging
     now_s[0] += 1.0
     await ledger.append(ALICE, seen(*grown), "push")
     with pytest.raises(StaleEpoch):
@@ -61,14 +73,12 @@ async def test_a_tail_lost_and_grown_again_is_noticed_whatever_its_length(grown:
 
 async def test_a_ledger_begun_anew_or_trimmed_past_the_position_is_noticed() -> None:
     ledger = MemoryLedger()
-    reader = await reader_at(ledger, 1)
+    reader = await cursor_in(ledger)
     await ledger.forget(ALICE)
-    await ledger.begin(ALICE, seen(1), Baseline(newest_id=1))
-    with pytest.raises(Moved, match="epoch"):
+    state = await ledger.begin(ALICE, seen(1), Baseline(newest_id=1))
+    with pytest.raises(StaleEpoch):
         await reader.read()
     await ledger.append(ALICE, seen(*range(2, 1003)), "push")
-    state = await ledger.state(ALICE)
-    assert state is not None
-    behind = Reader(ledger, ALICE, Start(position=Position(1, 1, state.epoch), after_n=1, epoch=state.epoch))
+    behind = cursor(ledger, Position(1, state.epoch, state.last))
     with pytest.raises(Moved, match="trimmed"):
         await behind.read()

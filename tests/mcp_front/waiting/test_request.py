@@ -16,7 +16,7 @@ from fmsg.errors import (
     Throttled,
     Unauthorized,
 )
-from mcp_front.waiting.trouble import PASSING, retry_after_s
+from mcp_front.waiting.request import TRANSIENT, retry_after_s
 
 
 @pytest.mark.parametrize(
@@ -31,13 +31,13 @@ from mcp_front.waiting.trouble import PASSING, retry_after_s
 )
 def test_trouble_passes(error: Exception) -> None:
     """The host is down, slow or confused: a later request may succeed."""
-    assert isinstance(error, PASSING)
+    assert isinstance(error, TRANSIENT)
 
 
 @pytest.mark.parametrize("error", [Unauthorized(401, "revoked"), Forbidden(403, "no"), NotFound(404, "gone")])
 def test_answers_do_not(error: Exception) -> None:
     """The host said no: asking again would not change it."""
-    assert not isinstance(error, PASSING)
+    assert not isinstance(error, TRANSIENT)
 
 
 def test_the_delay_doubles_up_to_a_limit() -> None:
