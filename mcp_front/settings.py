@@ -133,6 +133,11 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
     oauth: OAuthSettings | None = None
     """Signing in with a browser; None: off."""
 
+    @property
+    def endpoint_url(self) -> str | None:
+        """The URL of the MCP endpoint as clients know it; None where nobody said it."""
+        return None if self.oauth is None else f"{self.oauth.public_url}{self.http.path}"
+
 
 def budget_name(field: str) -> str:
     """The variable that sets a budget, for its error: ``body_s`` gives ``FMSG_MCP_BODY_SECONDS``."""

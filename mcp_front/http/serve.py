@@ -27,6 +27,7 @@ from mcp_front.drain import Drain
 from mcp_front.http.admission import Guesses
 from mcp_front.http.app import HttpFront, HttpRequest, peer_of
 from mcp_front.http.connection import Connection
+from mcp_front.http.files import Files
 from mcp_front.limits import HeldCalls
 from mcp_front.listen import Inboxes
 from mcp_front.server import Ctx, build_server, only_reads
@@ -339,6 +340,7 @@ async def serve_http(
         guesses=guesses,
         store_ready=store_ready,
         sign_in=_sign_in(settings, seal, store, identify, clock),
+        files=Files(settings.http.path, store.deferred, settings.budgets),
         reads=frozenset(name for name, tool in tools.items() if only_reads(tool)),
     )
     listening = sockets if sockets is not None else bind(settings)
