@@ -23,6 +23,7 @@ from fmsg.http import HostHttp
 from ledger.operators import Order, Orders
 from ledger.port import LedgerError, LedgerUnavailable, Store
 from ledger.values import CallerKey
+from telemetry.logs import SELDOM
 from telemetry.metrics import HOST_UP, LEDGERS_RESTORED
 from telemetry.outage import Outage
 
@@ -142,12 +143,12 @@ class Daemon:
             self._placement = Placement(
                 self._ctx, self._store.fleet, self._heartbeat, self._held, self._reporter, now=loop.time
             )
-            deaf = [
+            listening = [
                 self._store.activations.listen(self._wake, again=self._doubt_store),
                 self._store.availability.listen(self._doubt_store),
             ]
             if self._orders is not None:
-                deaf.append(self._orders.listen(lambda order: self._obey(group, order)))
+                listening.append(self._orders.listen(lambda order: self._obey(group, order)))
             loops = [
                 group.create_task(self._every(self._settings.heartbeat_s, self._beat)),
                 group.create_task(self._every(self._settings.look_s, self._look)),
@@ -162,7 +163,7 @@ class Daemon:
                 await stop.wait()
                 await self._drain()
             finally:
-                for end in deaf:
+                for end in listening:
                     end()
                 for task in loops:
                     task.cancel()
@@ -229,7 +230,9 @@ class Daemon:
                 if isinstance(result, BaseException):
                     # The trouble of one caller; its feed compares, and finds out.
                     log.warning(
-                        "a ledger could not be restored: %s", type(result).__name__, extra={"action": "restore_failed"}
+                        "a ledger could not be restored: %s",
+                        type(result).__name__,
+                        extra={"action": "restore_failed", **SELDOM},
                     )
             LEDGERS_RESTORED.inc(len(copies))
         self._reporter.repeat()
@@ -270,7 +273,7 @@ class Daemon:
             return False
         except Exception:
             # A daemon that ends because of one fault leaves thousands of callers without a socket.
-            log.exception("a step of the daemon failed", extra={"action": "daemon_step_failed"})
+            log.exception("a step of the daemon failed", extra={"action": "daemon_step_failed", **SELDOM})
             return False
         return True
 
@@ -301,7 +304,7 @@ class Daemon:
 
     def _fleet_changed(self) -> None:
         present = self._heartbeat.present(self._heartbeat.members)
-        log.info("the fleet changed", extra={"action": "fleet_changed", "members": len(present)})
+        log.info("the fleet changed", extra={"action": "fleet_changed", "members": len(present), **SELDOM})
         self._replan.set()
 
     async def _scan(self) -> None:

@@ -14,6 +14,7 @@ from typing import Protocol
 from daemon.settings import DaemonSettings
 from ledger.connect_slots import ConnectSlots, reserve_slots
 from ledger.port import Fleet, LedgerError
+from telemetry.logs import SELDOM
 
 log = logging.getLogger(__name__)
 
@@ -105,8 +106,12 @@ class ConnectPacer:
                 queue = self._urgent or self._moving
                 feed = next(iter(queue))
                 del queue[feed]
-                if feed.connect():
-                    return
+                try:
+                    if feed.connect():
+                        return
+                except Exception:
+                    # One feed's fault must not keep all others from connecting.
+                    log.exception("a feed could not connect", extra={"action": "connect_failed", **SELDOM})
 
     async def _reserve(self, count: int) -> ConnectSlots:
         members = self._members()
@@ -115,6 +120,9 @@ class ConnectPacer:
                 return await self._fleet.reserve_connects(count, per_s=self._per_s, within_s=HORIZON_S)
             except LedgerError:
                 log.debug("connect slots are shared without the store", extra={"action": "slots_without_store"})
+            except Exception:
+                # A daemon whose pacer ended would open no socket any more.
+                log.exception("no slots to connect could be reserved", extra={"action": "slots_failed", **SELDOM})
         every_s = max(1, members) / self._per_s
         slots, self._free_at_s = reserve_slots(
             self._free_at_s, self._now(), count=count, every_s=every_s, within_s=HORIZON_S
@@ -172,7 +180,7 @@ NEVER = math.inf
 """The time of what is not due at all."""
 
 SLACK_S = 0.02
-"""Things due this close together are done in one wake-up: nobody notices, and an idle daemon sleeps longer."""
+"""Things due this close together are done in one wake-up, so that an idle daemon sleeps longer."""
 
 STALE_SHARE = 4
 """The heap is rebuilt when it holds this many times more entries than items: an item that moves leaves one behind."""
@@ -247,7 +255,7 @@ class Schedule:
                     item.due(loop.time())
                 except Exception:
                     # One feed's fault must not stop the clock of all others.
-                    log.exception("a scheduled step failed", extra={"action": "schedule_step_failed"})
+                    log.exception("a scheduled step failed", extra={"action": "schedule_step_failed", **SELDOM})
                 if count % SLICE == 0:
                     await asyncio.sleep(0)
             delay_s = self.next_s() - loop.time()

@@ -14,6 +14,7 @@ from daemon.ownership import assign
 from daemon.reports import HeldFeed, Reporter
 from ledger.port import Activation, FeedReport, Fleet, Lease, LedgerUnavailable
 from ledger.values import CallerKey
+from telemetry.logs import SELDOM
 from telemetry.metrics import HANDOVERS, LEASES, LEASES_LOST
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ TOGETHER = 64
 
 AUDITED_AT_ONCE = 2000
 """Leases looked at in one round, 10 ms of work here and for the store. Of more callers the rest comes with the next
-rounds: a lease that others took is known from the heartbeat, this is for what nobody thought of."""
+rounds. Leases that others took are noticed by the heartbeat; this finds what the heartbeat cannot show."""
 
 
 class Placement:
@@ -135,7 +136,7 @@ class Placement:
             await self._fleet.release(owned, self._heartbeat.id)
 
     def without_socket(self) -> list[CallerKey]:
-        """The callers of ours that no socket would be lost of."""
+        """Our callers whose feeds have no socket: giving them up closes none."""
         return [caller for caller, feed in self._held.items() if feed.runner.state not in WITH_SOCKET]
 
     async def _take(self, wanted: Collection[CallerKey]) -> None:
@@ -251,7 +252,7 @@ class Placement:
             return
         idle = FeedReport(state=State.IDLE.value, daemon=self._heartbeat.id, since_s=self._ctx.clock())
         await self._ctx.activations.report(caller, idle)
-        # Rings, since no feed is live as far as the store knows.
+        # This notifies the daemons, since no feed is live as far as the store knows.
         await self._ctx.activations.activate(
             caller,
             address=feed.runner.address,
@@ -301,7 +302,7 @@ class Placement:
                 if isinstance(activation, LedgerUnavailable):
                     raise activation
                 if isinstance(activation, Exception):
-                    extra = {"action": "activation_unreadable", "caller": caller}
+                    extra = {"action": "activation_unreadable", "caller": caller, **SELDOM}
                     log.warning("an activation cannot be read: %s", type(activation).__name__, extra=extra)
                 elif isinstance(activation, Activation):
                     found[caller] = activation

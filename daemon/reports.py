@@ -12,6 +12,7 @@ from daemon.feed.runner import FeedRunner
 from daemon.heartbeat import Heartbeat
 from ledger.port import Activations, LedgerError
 from ledger.values import CallerKey
+from telemetry.logs import SELDOM
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +139,7 @@ class Reporter:
             return False
         except Exception:
             # One report that cannot be written must not end a daemon that holds thousands of sockets.
-            log.exception("a feed could not be reported", extra={"action": "report_failed", "caller": caller})
+            log.exception("a feed could not be reported", extra={"action": "report_failed", "caller": caller, **SELDOM})
             self.changed(caller)
             return False
         feed.said_live = report.live

@@ -12,10 +12,10 @@ MAX_ADDRESS_BYTES = 255
 """The whole address with both ``@``, in UTF-8 (FMSG-003)."""
 
 MAX_LABEL_CHARS = 63
-"""One label of a domain (RFC 1035); of an internationalized one at least not shorter than its ASCII form allows."""
+"""The longest label of a domain (RFC 1035). An internationalized one is never longer than its ASCII form."""
 
 REMEMBERED = 4096
-"""Addresses of which it is remembered whether they are well-formed: the same few come again and again."""
+"""How many addresses are remembered as well-formed or not. The same few come again and again."""
 
 _SEPARATORS = frozenset("-_.")
 _WORD = frozenset("LNM")
@@ -28,10 +28,11 @@ def same_address(one: str, other: str) -> bool:
 
 
 def fold(address: str) -> str:
-    """The form in which addresses of messages and arguments are compared: full Unicode case folding (FMSG-003), in NFC.
+    """What two addresses that somebody may mean by one another have in common: Unicode case folding (FMSG-003), in NFC.
 
-    NFC, since a name with an accent is typed in one form and stored in another. Never the form under which something of
-    a caller is kept: it joins addresses that are two mailboxes (``ß`` and ``ss``). For that see `caller_key`.
+    For names that people and agents write: the directory, and the senders that a wait is for. NFC, since a name with an
+    accent is typed in one form and stored in another. It joins addresses that are two mailboxes (``ß`` and ``ss``), so
+    nothing of a caller is kept or opened under it, and no recipient is left out by it: that goes by lower case alone.
     """
     if address.isascii():
         return address.lower()

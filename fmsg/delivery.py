@@ -6,7 +6,6 @@ from typing import Literal
 
 import msgspec
 
-from fmsg.address import fold
 from fmsg.message import AddToBatch, Delivery, Message
 
 Status = Literal["delivered", "pending", "failed"]
@@ -81,10 +80,10 @@ def _batch(batch: AddToBatch) -> tuple[Outcome, ...]:
 def _of(
     to: tuple[str, ...] | None, deliveries: tuple[Delivery, ...] | None, via: Literal["to", "add_to"]
 ) -> list[Outcome]:
-    known = {fold(delivery.addr): delivery for delivery in deliveries or ()}
+    known = {delivery.addr.lower(): delivery for delivery in deliveries or ()}
     result = []
     for address in to or tuple(delivery.addr for delivery in deliveries or ()):
-        delivery = known.get(fold(address), Delivery(addr=address))
+        delivery = known.get(address.lower(), Delivery(addr=address))
         result.append(
             Outcome(
                 addr=address.lower(),

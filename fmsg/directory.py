@@ -28,7 +28,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Directory:
-    """Resolves what a person or an agent calls somebody. Without entries and domain only full addresses resolve."""
+    """Resolves the names that people and agents use. Without entries and a domain only full addresses resolve."""
 
     def __init__(self, entries: Mapping[str, str] | None = None, *, default_domain: str | None = None) -> None:
         self._entries = _checked(entries or {}, origin="the directory")

@@ -31,8 +31,8 @@ Observer = Callable[[str, int | None, float], None]
 USER_AGENT = "fmsg-mcpd"
 
 MAX_CONCURRENT = 256
-"""Requests in flight at once; sockets do not count. Enough to keep a host busy from one process; a burst of thousands
-of callers queues here instead of opening thousands of connections."""
+"""Requests in flight at once, sockets not counted. They keep a host busy from one process. A burst of thousands of
+callers queues here instead of opening thousands of connections."""
 
 KEEP_ALIVE_S = 15.0
 """Shorter than what hosts and proxies keep idle connections (60 s and more), so that they rarely close one as we send:
@@ -44,7 +44,7 @@ SOCKET_CLOSE_S = 2.0
 PROBE_AFTER_S = 20
 PROBE_EACH_S = 5
 PROBES = 2
-"""TCP keep-alive of event sockets: a host or a path that is gone is noticed after 30 s, without any work of ours."""
+"""TCP keep-alive of event sockets. The kernel notices after 30 s that a host or the path to it is gone."""
 
 _SENDABLE = re.compile(r"[\x21-\x7e]{1,8192}")
 """What fits a header: visible ASCII, and no more than common servers take."""
@@ -166,7 +166,7 @@ class HostHttp:
 
     @asynccontextmanager
     async def download(self, route: str, path: str, *, bearer: str) -> AsyncIterator[Download]:
-        """An answer read while it comes. Raises as `call`; leaving the context early drops the connection."""
+        """An answer that is read while it comes. Leaving the context early drops the connection. Raises as `call`."""
         async with self._watched(route) as watch:
             response = await self._guarded(self._open(watch, "GET", path, bearer=bearer), self.deadlines.answer_s)
             try:
@@ -183,7 +183,7 @@ class HostHttp:
             yield chunk
 
     async def upload(self, route: str, path: str, *, bearer: str, form: Form) -> Answer:
-        """POST a form. Raises as `call`, and whatever reading the form's bytes raises."""
+        """POST a form. Raises as `call`, and what reading the form's bytes raises."""
         source_failure: BaseException | None = None
         headers = {"Content-Type": form.content_type}
         if form.size is not None:
@@ -217,7 +217,7 @@ class HostHttp:
     async def socket(
         self, path: str, *, bearer: str, heartbeat_s: float, max_frame_bytes: int
     ) -> aiohttp.ClientWebSocketResponse:
-        """Open a WebSocket; whoever gets it closes it. Raises as `call`."""
+        """Open a WebSocket, which the caller closes. Raises as `call`."""
         started = asyncio.get_running_loop().time()
         status: int | None = None
         try:
@@ -278,7 +278,7 @@ class HostHttp:
         data: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> aiohttp.ClientResponse:
-        """A response with a 2xx status whose body is still to be read; whoever gets it closes it."""
+        """A response with a 2xx status whose body is still to be read. The caller closes it."""
         response = await _active(self._requests).request(
             method,
             self._url(path),
@@ -295,9 +295,9 @@ class HostHttp:
         return URL(self.api_url + path, encoded=True)
 
     async def _guarded(self, work: Awaitable[T], within_s: float | None) -> T:
-        """Await, with a deadline, and turn the client library's errors into ours.
+        """Awaits with a deadline, and turns the client library's errors into ours.
 
-        Ours are raised outside of the handler so that they do not carry the library's along: those show headers.
+        Ours are raised outside of the handler, so that they do not carry the library's along, which show headers.
         """
         try:
             async with asyncio.timeout(within_s):
@@ -357,7 +357,7 @@ def _authorized(bearer: str) -> dict[str, str]:
 
 
 def _probe(connection: socket.socket | None) -> None:
-    """Have the kernel look whether the other end is there. Where it cannot be told when, it has times of its own."""
+    """Have the kernel look whether the other end is there. A system without these options has times of its own."""
     if connection is None:
         return
     with suppress(OSError):
@@ -370,7 +370,7 @@ def _probe(connection: socket.socket | None) -> None:
 async def _upgrade_or_raise(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Refusals of an upgrade with the host's reason in them, and no redirect followed: the library would do neither."""
+    """Turns a refused upgrade into an error with the host's reason. Follows no redirect. The library does neither."""
     response = await handler(request)
     if response.status != 101:
         raise await failure(response)

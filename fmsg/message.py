@@ -8,8 +8,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from fmsg.address import fold
-
 Address = Annotated[str, msgspec.Meta(max_length=1024)]
 """Four times what the protocol allows. As with the other bounds, a message beyond it is left out as unreadable."""
 MediaType = Annotated[str, msgspec.Meta(max_length=1024)]
@@ -237,15 +235,14 @@ def digest(text: str | None) -> str | None:
 def participants(
     *, from_: Address, to: Iterable[Address] | None, add_to: Iterable[AddToBatch] | None
 ) -> tuple[Address, ...]:
-    """Sender, recipients, adders and added, in that order, each once (case-folded), lower case (FMSG-007)."""
-    seen: dict[str, Address] = {}
-    for address in (from_, *(to or ())):
-        seen.setdefault(fold(address), address.lower())
+    """Sender, recipients, adders and added, in that order, each once, lower case (FMSG-007).
+
+    Addresses that only a wider folding joins are two, as for hosts: a reply to one would not reach the other.
+    """
+    everybody = [from_, *(to or ())]
     for batch in add_to or ():
-        for address in (batch.add_to_from or "", *(batch.to or ())):
-            if address:
-                seen.setdefault(fold(address), address.lower())
-    return tuple(seen.values())
+        everybody += [batch.add_to_from or "", *(batch.to or ())]
+    return tuple(dict.fromkeys([from_.lower(), *(address.lower() for address in everybody if address)]))
 
 
 def available_at_s(message: Message, caller: Address) -> PosixSeconds | None:
@@ -255,12 +252,12 @@ def available_at_s(message: Message, caller: Address) -> PosixSeconds | None:
     """
     if message.time is None:
         return None
-    me = fold(caller)
-    if any(fold(address) == me for address in message.to or ()):
+    me = caller.lower()
+    if any(address.lower() == me for address in message.to or ()):
         return message.time
     times = [
         batch.time
         for batch in message.add_to or ()
-        if batch.time is not None and any(fold(address) == me for address in batch.to or ())
+        if batch.time is not None and any(address.lower() == me for address in batch.to or ())
     ]
     return min(times) if times else message.time

@@ -1,4 +1,4 @@
-"""Access tokens: got with an API key at ``POST /fmsg/token`` (FMSG-003, Token exchange)."""
+"""Access tokens: an API key is exchanged for one at ``POST /fmsg/token`` (FMSG-003, Token exchange)."""
 
 from __future__ import annotations
 
@@ -19,26 +19,25 @@ from fmsg.errors import CredentialMissing, HostMisbehaved, HostRefused, Transien
 from fmsg.http import HostHttp
 
 LEEWAY_S = 10.0
-"""A token is taken as expired this long before it is: it has to last until the request arrives (FMSG-003 as met)."""
+"""A token counts as expired this long before it is, since it has to last until the request arrives."""
 
 RETRY_FOR_S = 20.0
-"""How long an exchange is tried again while the host is in trouble: a restart or a failover of its database."""
+"""How long an exchange is tried again while the host is in trouble. Its database restarts or fails over in less."""
 
 FIRST_DELAY_S, MAX_DELAY_S = 0.25, 4.0
-"""Full-jitter back-off between the tries of one exchange."""
+"""Back-off between the tries of one exchange."""
 
 EXCHANGE_WITHIN_S = 10.0
-"""One try: an exchange is a lookup and a signature, and somebody waits for it before anything else can begin."""
+"""The longest one try may take. An exchange is a lookup and a signature, and a request waits for it."""
 
 NO_SUCH_ROUTE = frozenset({404, 405})
-"""What other web servers say to an exchange. A Web API has 400, 401 and 403 for keys (FMSG-003, Token exchange)."""
+"""The answers of a web server that has no such route. A Web API answers 400, 401 or 403 to a bad key."""
 
 MAX_SKEW_S = 60.0
-"""Up to this difference between the host's clock and ours ``exp`` is taken as it is; beyond, life counts from now."""
-
+"""Up to this difference between the host's clock and ours ``exp`` counts. Beyond it the token's life does, from now."""
 
 MAX_LIFE_S = 366 * 86400.0
-"""No token is taken to last longer than a year, whatever number a host gives."""
+"""The longest life that a token is taken to have. A host could give any number."""
 
 
 class AccessToken(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,10 +13,10 @@ from fmsg.errors import BadInput
 from fmsg.redact import quoted
 
 MAX_FILENAME_BYTES = 255
-"""Longer names are outside the protocol, and a current host hangs on one (FMSG-003 as met)."""
+"""The longest name that the protocol has. A current host hangs on a longer one (FMSG-003, Routes)."""
 
 CHUNK_BYTES = 64 * 1024
-"""An upload's progress is watched per chunk: small enough to move within the idle deadline on a slow line."""
+"""An upload's progress is watched by chunks. One of this size gets through a slow line within the idle deadline."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}(?:[ \t]*;[\x20-\x7e]{0,256})?", re.ASCII)

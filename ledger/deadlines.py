@@ -1,12 +1,12 @@
-"""How long whoever asks the store is willing to wait for it, where that is less than the store's own deadlines.
+"""How long a piece of code waits for the store, where that is less than the store's own deadlines.
 
 Those are made for work that has to be done: a hanging server holds a command for up to fifteen seconds. What may fail
 without harm, and a call with a time limit of its own, must not wait so long. Code says so around what it asks::
 
-    with patient_for(BEST_EFFORT_S):
-        await chores.add(chore)  # raises LedgerUnavailable after a second
+    with answered_within(BEST_EFFORT_S):
+        await store.deferred.add(task)  # raises LedgerUnavailable after a second
 
-A store that answers from its own memory has no use for it.
+A store in memory answers at once and needs none of this.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ BEST_EFFORT_S = 1.0
 """For what may fail: longer than a healthy server ever takes, short enough not to be felt in a tool call."""
 
 LEAST_S = 1.0
-"""Any command gets so long, however late it is: what was late is the host, and the store must not look away for it."""
+"""Any command gets so long, however late it is. Else a slow host would make the store look as if it were away."""
 
 
-class OutOfPatience(LedgerUnavailable):
-    """Whoever asked did not wait for the answer any longer. The store is there: others got theirs meanwhile."""
+class GaveUp(LedgerUnavailable):
+    """The caller of the store gave up before the answer came. The store is there: it answered others meanwhile."""
 
 
-_until: ContextVar[float | None] = ContextVar("patient_until", default=None)
+_until: ContextVar[float | None] = ContextVar("answered_by", default=None)
 
 
 @contextmanager
-def patient_until(at_s: float) -> Iterator[None]:
+def answered_by(at_s: float) -> Iterator[None]:
     """Within: a command without an answer at this time of the event loop's fails. The sooner of two counts."""
     outer = _until.get()
     token = _until.set(at_s if outer is None else min(at_s, outer))
@@ -43,9 +43,9 @@ def patient_until(at_s: float) -> Iterator[None]:
         _until.reset(token)
 
 
-def patient_for(seconds: float) -> AbstractContextManager[None]:
+def answered_within(seconds: float) -> AbstractContextManager[None]:
     """Within: a command fails that was not answered so many seconds from now."""
-    return patient_until(asyncio.get_running_loop().time() + seconds)
+    return answered_by(asyncio.get_running_loop().time() + seconds)
 
 
 def give_up_at() -> float | None:
@@ -64,4 +64,4 @@ async def in_time() -> AsyncIterator[None]:
         async with asyncio.timeout_at(give_up_at()):
             yield
     except TimeoutError:
-        raise OutOfPatience("The store gave others no answer while this one was of use.") from None
+        raise GaveUp("The store gave others no answer while this one was of use.") from None

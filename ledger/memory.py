@@ -321,17 +321,14 @@ class MemoryLedger:
         self._latest_s = 0.0
 
     async def state(self, caller: CallerKey) -> LedgerState | None:
-        """The ledger now, or None."""
         ledger = self._find(caller)
         return None if ledger is None else self._state(ledger)
 
     async def heads(self, callers: Sequence[CallerKey]) -> Sequence[Head | None]:
-        """Where each caller's ledger ends."""
         ledgers = map(self._find, callers)
         return tuple(None if ledger is None else self._state(ledger).head for ledger in ledgers)
 
     async def begin(self, caller: CallerKey, snapshot: Sequence[Seen], baseline: Baseline) -> LedgerState:
-        """Begin unless begun."""
         ledger = self._find(caller)
         if ledger is None:
             ledger = self._new(caller, self._new_epoch(), baseline)
@@ -340,7 +337,6 @@ class MemoryLedger:
         return self._state(ledger)
 
     async def restore(self, caller: CallerKey, image: Image) -> LedgerState:
-        """Write back what is missing."""
         ledger, changed = self._find(caller), False
         if ledger is None:
             ledger, changed = self._new(caller, image.state.epoch, image.state.baseline), True
@@ -355,7 +351,6 @@ class MemoryLedger:
         return self._state(ledger)
 
     async def compare(self, caller: CallerKey, listed: Sequence[Seen], *, since: Head | None = None) -> Compared:
-        """Which of the listed messages are news."""
         ledger = self._get(caller, since)
         news = frozenset(one.id for one in listed if not ledger.settled.covers(one) and not ledger.knows(one.id))
         return Compared(news=news, state=self._state(ledger))
@@ -369,7 +364,6 @@ class MemoryLedger:
         since: Head | None = None,
         verified_id: int = 0,
     ) -> Appended:
-        """Append what is not there yet."""
         ledger = self._get(caller, since)
         before = ledger.last
         new = ledger.append(seen, source, self._now_ms(), only_news=since is not None and source != "push")
@@ -382,7 +376,6 @@ class MemoryLedger:
         return Appended(new=tuple(new), duplicates=len(seen) - len(new), before=before, state=self._state(ledger))
 
     async def read(self, caller: CallerKey, after: StreamId, limit: int, *, since: Head | None = None) -> Slice:
-        """Entries above an id."""
         ledger = self._get(caller, since)
         start = ledger.index(after)
         if start < len(ledger.entries) and ledger.entries[start].at == after:
@@ -390,13 +383,11 @@ class MemoryLedger:
         return self._slice(caller, ledger, start, start + max(limit, 0))
 
     async def read_back(self, caller: CallerKey, limit: int, *, before: StreamId = END) -> Slice:
-        """Entries below an id."""
         ledger = self._get(caller)
         stop = ledger.index(before)
         return self._slice(caller, ledger, max(stop - max(limit, 0), 0), stop)
 
     async def find(self, caller: CallerKey, message_ids: Sequence[int]) -> Found:
-        """Entries by message id."""
         ledger = self._get(caller)
         held = {id_: ledger.entries[ledger.index(ledger.places[id_])] for id_ in message_ids if id_ in ledger.places}
         return Found(
@@ -407,12 +398,10 @@ class MemoryLedger:
         )
 
     async def late(self, caller: CallerKey) -> Sequence[Late]:
-        """The late ones among the trimmed entries."""
         ledger = self._find(caller)
         return () if ledger is None else tuple(ledger.late)
 
     async def set_roots(self, caller: CallerKey, roots: Mapping[int, int]) -> None:
-        """Fill in roots."""
         ledger = self._get(caller)
         ledger.touched_s = self._now()
         changed = False
@@ -427,7 +416,6 @@ class MemoryLedger:
     async def note_returned(
         self, caller: CallerKey, *, above: Iterable[int] = (), position: int = 0, head: Head | None = None
     ) -> bool:
-        """Remember what was returned, and a position."""
         now_s = self._now()
         ledger = self._find(caller)
         stands = ledger is not None and head is not None and ledger.placed(position, head)
@@ -443,7 +431,6 @@ class MemoryLedger:
         return stands
 
     async def forget(self, caller: CallerKey) -> None:
-        """Drop the ledger and its marks."""
         self._ledgers.pop(caller, None)
         self._marks.pop(caller, None)
 
@@ -537,7 +524,6 @@ class MemoryActivations:
     async def activate(
         self, caller: CallerKey, *, address: str, api_url: str, token: str | None, token_expires_at_s: float
     ) -> None:
-        """See `ledger.port.Activations`."""
         before = await self.get(caller)
         if before is not None and (token is None or token_expires_at_s <= self._clock()):
             token, token_expires_at_s = before.token, before.token_expires_at_s
@@ -555,7 +541,6 @@ class MemoryActivations:
                 wake(caller)
 
     async def get(self, caller: CallerKey) -> Activation | None:
-        """The activation, without its token once that has expired."""
         found = self._active.get(caller)
         now_s = self._clock()
         if found is None or found.asked_at_s + self._ttl_s <= now_s:
@@ -567,18 +552,15 @@ class MemoryActivations:
         return found
 
     async def active(self) -> Sequence[CallerKey]:
-        """All active callers."""
         oldest_s = self._clock() - self._ttl_s
         for caller in [key for key, found in self._active.items() if found.asked_at_s <= oldest_s]:
             self._drop(caller)
         return tuple(self._active)
 
     async def count(self) -> int:
-        """How many callers are active."""
         return len(await self.active())
 
     async def retire(self, caller: CallerKey, *, unless_asked_since_s: float | None = None) -> bool:
-        """See `ledger.port.Activations`."""
         found = self._active.get(caller)
         if found is not None and unless_asked_since_s is not None and found.asked_at_s > unless_asked_since_s:
             return False
@@ -586,20 +568,16 @@ class MemoryActivations:
         return True
 
     async def report(self, caller: CallerKey, report: FeedReport) -> None:
-        """Keep the report."""
         self._reports[caller] = report
 
     async def feed(self, caller: CallerKey) -> FeedReport | None:
-        """The last report."""
         return self._reports.get(caller)
 
     async def settled(self, callers: Sequence[CallerKey]) -> Sequence[bool]:
-        """See `ledger.port.Activations`."""
         reports = map(self._reports.get, callers)
         return tuple(report is not None and report.live and not report.needs_credential for report in reports)
 
     async def feeds(self, *, limit: int) -> Sequence[ActiveFeed]:
-        """See `ledger.port.Activations`."""
         found = [await self.get(caller) for caller in (await self.active())[:limit]]
         return tuple(
             ActiveFeed(
@@ -643,15 +621,12 @@ class MemoryFleet:
         self._free_at_s = float("-inf")
 
     async def beat(self, member: Member) -> None:
-        """Renew the heartbeat."""
         self._beats[member.id] = (self._clock() + self._ttl_s, member)
 
     async def leave(self, member_id: str) -> None:
-        """Drop the heartbeat at once."""
         self._beats.pop(member_id, None)
 
     async def members(self) -> Sequence[Member]:
-        """The live daemons, ordered by id."""
         now_s = self._clock()
         self._beats = {id_: beat for id_, beat in self._beats.items() if beat[0] > now_s}
         return tuple(self._beats[id_][1] for id_ in sorted(self._beats))
@@ -659,7 +634,6 @@ class MemoryFleet:
     async def take(
         self, callers: Sequence[CallerKey], daemon: str, *, over: Mapping[CallerKey, str]
     ) -> Mapping[CallerKey, Lease]:
-        """Take what is free, ours, of a dead daemon or of the one in ``over``; how each lease stands then."""
         alive = {member.id for member in await self.members()}
         for caller in callers:
             held = self._leases.get(caller)
@@ -670,12 +644,10 @@ class MemoryFleet:
         return {caller: self._leases[caller] for caller in callers}
 
     async def holders(self, callers: Sequence[CallerKey]) -> Mapping[CallerKey, Lease]:
-        """See `ledger.port.Fleet`."""
         found = {caller: self._leases[caller] for caller in callers if caller in self._leases}
         return {caller: lease for caller, lease in found.items() if lease.daemon}
 
     async def release(self, callers: Sequence[CallerKey], daemon: str) -> None:
-        """Give up leases of ours; the epochs go on."""
         for caller in callers:
             held = self._leases.get(caller)
             if held is not None and held.daemon == daemon:
@@ -688,7 +660,6 @@ class MemoryFleet:
         return slots
 
     async def sweep(self) -> int:
-        """See `ledger.port.Fleet`."""
         alive = {member.id for member in await self.members()}
         dead = [lease for lease in self._leases.values() if lease.daemon and lease.daemon not in alive]
         for lease in dead:
@@ -705,11 +676,9 @@ class MemoryDocuments:
         self._versions = itertools.count(1)
 
     async def load(self, caller: CallerKey, kind: str, name: str) -> Versioned:
-        """The value, or empty data with version 0."""
         return self._at((caller, kind, name)) or Versioned(data=b"", version=0)
 
     async def store(self, caller: CallerKey, kind: str, name: str, data: bytes, *, expected: int, ttl_s: float) -> int:
-        """Store if the version is still ``expected``. A version is never given twice, deleted or not."""
         key = (caller, kind, name)
         found = self._at(key)
         if (found.version if found else 0) != expected:
@@ -719,12 +688,10 @@ class MemoryDocuments:
         return version
 
     async def delete(self, caller: CallerKey, kind: str, name: str) -> bool:
-        """Delete; whether there was one."""
         key = (caller, kind, name)
         return self._at(key) is not None and self._kept.pop(key, None) is not None
 
     async def names(self, caller: CallerKey, kind: str) -> Sequence[str]:
-        """The names stored, sorted."""
         held = [key for key in self._kept if key[:2] == (caller, kind)]
         return tuple(sorted(name for *_, name in held if self._at((caller, kind, name)) is not None))
 
@@ -747,13 +714,11 @@ class MemoryDeferredTasks:
         self._tasks: dict[tuple[str, CallerKey, int], tuple[float, DeferredTask]] = {}
 
     async def add(self, task: DeferredTask) -> None:
-        """See `ledger.port.DeferredTasks`."""
         key = (task.kind, task.caller, task.message_id)
         since_s, _ = self._tasks.get(key, (self._clock(), task))
         self._tasks[key] = (since_s, task)
 
     async def due(self, limit: int) -> Sequence[DeferredTask]:
-        """See `ledger.port.DeferredTasks`. What nobody could do for too long is dropped."""
         now_s = self._clock()
         ready = sorted(
             (item for item in self._tasks.values() if item[1].due_s <= now_s), key=lambda item: item[1].due_s
@@ -764,11 +729,9 @@ class MemoryDeferredTasks:
         return tuple(task for since_s, task in ready if since_s >= now_s - self._ttl_s)
 
     async def done(self, task: DeferredTask) -> None:
-        """See `ledger.port.DeferredTasks`."""
         self._tasks.pop((task.kind, task.caller, task.message_id), None)
 
     async def depth(self) -> int:
-        """How many tasks there are, due or not."""
         return len(self._tasks)
 
 
@@ -781,15 +744,12 @@ class MemoryProcesses:
         self._known: dict[str, Process] = {}
 
     async def announce(self, process: Process) -> None:
-        """See `ledger.operators.Processes`."""
         self._known[process.id] = msgspec.structs.replace(process, heard_at_s=self._clock())
 
     async def withdraw(self, process_id: str) -> None:
-        """See `ledger.operators.Processes`."""
         self._known.pop(process_id, None)
 
     async def present(self) -> Sequence[Process]:
-        """See `ledger.operators.Processes`."""
         since_s = self._clock() - self._ttl_s
         self._known = {id_: process for id_, process in self._known.items() if process.heard_at_s > since_s}
         return in_order(self._known.values())
@@ -803,16 +763,13 @@ class MemoryOrders:
         self._listener_ids = itertools.count()
 
     async def give(self, order: Order) -> None:
-        """See `ledger.operators.Orders`."""
         self.heard(order)
 
     def heard(self, order: Order) -> None:
-        """Tell whoever listens."""
         for obey in tuple(self._listeners.values()):
             obey(order)
 
     def listen(self, obey: Callable[[Order], None]) -> Callable[[], None]:
-        """See `ledger.operators.Orders`."""
         key = next(self._listener_ids)
         self._listeners[key] = obey
 

@@ -21,7 +21,7 @@ KEY_BYTES = 32
 _NONCE_BYTES = 12
 """What GCM is made for. Random nonces are safe for 2^32 seals per key (NIST SP 800-38D): 100 a second for a year."""
 _VERSION = b"\x01"
-"""The layout, so that it can change without a flag day."""
+"""The layout of a sealed value, so that it can change while old values are still stored."""
 
 
 class SealKeyInvalid(ValueError):

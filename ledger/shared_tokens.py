@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fmsg.tokens import AccessToken
-from ledger.deadlines import BEST_EFFORT_S, patient_for
+from ledger.deadlines import BEST_EFFORT_S, answered_within
 from ledger.port import LedgerError
 from ledger.redis.scripts import Key, Scripts
 from ledger.redis.topology import Topology
@@ -55,7 +55,7 @@ class SharedTokens:
         plain = msgspec.msgpack.encode(_Shared(token.value, token.address, token.expires_at_s))
         sealed = keys.seal(plain, bound_to=name.encode())
         try:
-            with patient_for(BEST_EFFORT_S):
+            with answered_within(BEST_EFFORT_S):
                 await self._scripts.command("SET", self._key(name), sealed, "PX", life_ms, idempotent=True)
         except LedgerError as error:
             log.info("a token could not be shared", extra={"action": "share_failed", "error": str(error)})
@@ -64,7 +64,7 @@ class SharedTokens:
         """The token that another front left for the same key and host."""
         name, keys = _derive(api_key, api_url)
         try:
-            with patient_for(BEST_EFFORT_S):
+            with answered_within(BEST_EFFORT_S):
                 sealed = await self._scripts.command("GET", self._key(name), idempotent=True, holds="string")
         except LedgerError as error:
             log.info("a shared token could not be read", extra={"action": "shared_token_failed", "error": str(error)})
@@ -84,7 +84,7 @@ class SharedTokens:
         """Take a token away, for instance when the host refused it."""
         name, _ = _derive(api_key, api_url)
         try:
-            with patient_for(BEST_EFFORT_S):
+            with answered_within(BEST_EFFORT_S):
                 await self._scripts.command("DEL", self._key(name), idempotent=True)
         except LedgerError as error:
             log.info(

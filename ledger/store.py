@@ -29,7 +29,7 @@ PROBE_TTL_MS = 10_000
 
 
 class RedisStore:
-    """See `ledger.port.Store`. Shared by all processes that name the same URL, prefix and seal keys.
+    """`ledger.port.Store` in Redis. Shared by all processes that name the same URL, prefix and seal keys.
 
     Opening it does not wait for Redis: what needs it raises `LedgerUnavailable` until it is there.
     """
@@ -71,7 +71,6 @@ class RedisStore:
         self._open = AsyncExitStack()
 
     async def ping(self) -> None:
-        """See `ledger.port.Store`."""
         probe = self.topology.shared_key("probe", "ping")
         if await _probe(self.scripts, probe=probe, ttl_ms=PROBE_TTL_MS) != 1:
             raise LedgerUnavailable("Redis: it answers, but not with what was written. Is FMSG_REDIS_URL a Redis?")

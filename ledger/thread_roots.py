@@ -86,7 +86,7 @@ class Lineage:
                 return 0, current
             passed[current] = None
             pid = self._parents[current]
-            if pid is None or pid in passed:  # a line that bites its tail is nonsense, and must not hang us
+            if pid is None or pid in passed:  # a cycle is nonsense, and must not loop for ever
                 self._roots[current] = current
                 break
             current = pid
@@ -96,7 +96,7 @@ class Lineage:
         return root, 0
 
     def cut(self, message_id: int) -> None:
-        """Nothing above the highest ancestor known can be reached: that ancestor stands for the root."""
+        """Let the highest ancestor known stand for the root: nothing above it can be reached."""
         frontier = self.climb(message_id)[1]
         while frontier and self._parents.get(message_id) not in (None, frontier):
             message_id = self._parents[message_id] or message_id
@@ -225,7 +225,7 @@ class _Search:
         return True
 
     async def _dead_end(self, message_id: int, frontier: int, error: HostRefused) -> None:
-        """An ancestor cannot be read: the host may still name the root, else the line ends below it."""
+        """An ancestor cannot be read. The host may still name the root; else the line ends below that ancestor."""
         try:
             if await self._learn_from_thread(message_id):
                 return
@@ -236,7 +236,7 @@ class _Search:
             self._lineage.cut(message_id)
 
     def _note(self, error: FmsgError) -> None:
-        """Trouble that the next request would meet too ends the search; the rest is asked another time."""
+        """End the search at trouble that the next request would meet as well. The rest is asked another time."""
         if isinstance(error, CredentialMissing | Unauthorized | Throttled | HostUnreachable):
             self._gave_up = True
 

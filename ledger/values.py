@@ -163,7 +163,7 @@ class LedgerState(msgspec.Struct, frozen=True, kw_only=True):
     """A ledger at one moment.
 
     ``epoch`` names this life of the ledger. ``last`` is the id of its newest entry, `START` where it never had one.
-    ``low`` is the low watermark: entries up to this id were trimmed, and whoever stands before it has missed some.
+    ``low`` is the low watermark: entries up to this id were trimmed, and a reader before it has missed some.
     ``held`` is how many entries it holds. ``now_s`` is its clock, cut to the millisecond as arrival times are.
 
     ``baseline`` covers what was there before the ledger and what it trimmed. ``settled`` is the part of it that is
@@ -343,7 +343,7 @@ class LedgerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Only for cleaning up: a lease is good while its holder's heartbeat is, whatever its own age."""
 
     deferred_ttl_s: float = 7 * _DAY_S
-    """Deferred tasks that nobody could do for a week are dropped: the host cleans its own drafts by then."""
+    """Deferred tasks left undone for a week are dropped: the host has cleaned up its drafts by then."""
 
     def __post_init__(self) -> None:
         if self.max_entries < 1:

@@ -1,6 +1,6 @@
 """Foreign content, framed: a constant statement before it, a fence it cannot close (FMSG-007, Content framing).
 
-Foreign is what somebody else wrote: bodies, topics, file names, addresses, the host's error texts.
+Foreign content is what others wrote: bodies, topics, file names, addresses, the host's error texts.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _STRAY = re.compile(
     "|(?<![\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"
     "|(?<=[\ufe00-\ufe0f\U000e0100-\U000e01ef])[\ufe00-\ufe0f]"
 )
-"""Letters and marks that show nothing: fillers, and variation selectors with nothing to vary. A row of those spells a
-hidden text to whoever reads code points, as models do. After an ideograph one belongs to how a name is written."""
+"""Letters and marks that show nothing: fillers, and variation selectors with nothing to vary. A row of
+them can spell a hidden text, which models read. After an ideograph such a mark is part of how a name is written."""
 
 _PERHAPS_STRAY = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 """What a stray is among: hardly any text has one, and this is asked ten times as fast."""
@@ -47,7 +47,7 @@ TOKEN_BYTES = 4
 
 
 class Clean(str):
-    """A text that was looked at for credentials, so that nobody looks at it again."""
+    """A text without credentials. It is not looked at again."""
 
     __slots__ = ()
 

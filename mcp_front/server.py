@@ -39,26 +39,32 @@ LIST_TTL_MS = 300_000
 """Lists change with a deploy only, and a client that holds an old one meets at most an unknown argument."""
 
 CONFIRM_AHEAD_S = 30.0
-"""A caller whose key was accepted longer ago than half of the minute that it is good for has it confirmed in the
-background: an answer waits for the host only where nobody asked for half a minute."""
+"""A key is good for a minute after the host accepted it. In the second half of that minute a call has it confirmed in
+the background, so an answer waits for the host only after half a minute without a call."""
 
 LISTS = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list"})
 """Methods whose results are the same for everybody: made once per protocol version."""
 
 
 class NotConfigured(Exception):
-    """Variables are missing, so there is nobody to act as (stdio); ``missing`` names them."""
+    """Variables are missing, so there is no caller (stdio). ``missing`` names them."""
 
     def __init__(self, missing: list[str]) -> None:
         super().__init__(", ".join(missing))
         self.missing = missing
 
 
+def client_name(ctx: Ctx) -> str:
+    """The name the client gave itself; empty where the request does not say."""
+    params = ctx.session.client_params
+    return "" if params is None else params.client_info.name
+
+
 class Requests(Protocol):
     """What the server has to know of a request; each transport has its own."""
 
     async def context(self, ctx: Ctx, progress: Progress | None) -> ToolContext:
-        """Who the request acts as, and what it is served with. Raises `NotConfigured` or `fmsg.errors.FmsgError`."""
+        """The caller of a request, and what the request is served with. Raises `NotConfigured` or `FmsgError`."""
         ...
 
     async def address(self, ctx: Ctx) -> str | None:
@@ -85,7 +91,7 @@ def build_server(
 ) -> Server[Any]:
     """The server of one process, for every session and request of it.
 
-    ``traced``: somebody takes OpenTelemetry spans.
+    ``traced``: OpenTelemetry spans are exported.
     """
     schemas: dict[str, Mapping[str, Any]] = {name: tool.definition.input_schema for name, tool in tools.items()}
 
@@ -199,7 +205,7 @@ def build_server(
         on_completion=_guarded(complete),
         on_subscriptions_listen=None if listen is None else _guarded(listen),
     )
-    # The SDK's tracing middleware costs 55 µs a request and traces nothing unless somebody installs an exporter.
+    # The SDK's tracing middleware costs 55 µs a request and traces nothing unless an exporter is installed.
     tracing = [*server.middleware, _named_by(requests)] if traced else []
     server.middleware[:] = [*tracing, _Prepared(requests)]
     return server

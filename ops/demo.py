@@ -18,7 +18,7 @@ from ledger.embedded import EmbeddedRedis, NoServer
 from ledger.seal import SealKeys
 from ops import interrupt, parts, settings
 from ops.agent import Agent, ToolFailed, over_http
-from ops.connect import ClientName, Target, snippet
+from ops.connect import ClientName, ServerTarget, snippet
 from ops.insight import FleetInsight, Observer
 from ops.interop import Interop, StepFailed
 from ops.processes import STOP_GRACE_S, Child, ChildFailed
@@ -205,9 +205,9 @@ class Demo:
             over_http(there.mcp_url, there.api_key) as bob,
             asyncio.TaskGroup() as group,
         ):
-            group.create_task(converse(alice, here.address, ALICE_SAYS))
-            group.create_task(converse(bob, there.address, BOB_SAYS))
-            await alice.call("send_message", to=[there.address, YOU], topic=TOPIC, body=OPENING)
+            group.create_task(converse(alice, ALICE_SAYS))
+            group.create_task(converse(bob, BOB_SAYS))
+            await open_conversation(alice, there.address)
             await self._stay(cluster)
 
     async def _stay(self, cluster: Cluster) -> None:
@@ -218,7 +218,7 @@ class Demo:
         print("Connect an agent of your own:\n")
         for side in cluster.sides:
             name = side.address[1:].partition("@")[0]
-            target = Target(name=f"fmsg-{name}", url=side.mcp_url, api_url=side.api_url, key=side.api_key)
+            target = ServerTarget(name=f"fmsg-{name}", url=side.mcp_url, api_url=side.api_url, key=side.api_key)
             print(side.address)
             print(f"  MCP URL      {side.mcp_url}")
             print(f"  API key      {side.api_key}")
@@ -245,10 +245,14 @@ BOB_SAYS = (
 )
 
 
-async def converse(agent: Agent, address: str, lines: tuple[str, ...]) -> None:
+async def open_conversation(alice: Agent, bob: str) -> None:
+    """The first message, which the rest answers."""
+    await alice.call("send_message", to=[bob, YOU], topic=TOPIC, body=OPENING, type="text/markdown")
+
+
+async def converse(agent: Agent, lines: tuple[str, ...], *, after_id: str = "0") -> None:
     """An agent that waits and answers politely, one line after another in each thread, and then stops."""
     said: dict[str, int] = {}
-    after_id = "0"
     while True:
         got = await agent.call("wait_for_message", after_id=after_id, settle_seconds=1)
         after_id = got["after_id"]

@@ -18,13 +18,13 @@ Ctrl-C ends it."""
 def run() -> int:
     """Serve until the client closes its end or a signal comes; returns the exit status."""
     interactive = os.isatty(0)
-    wire = claim()  # before anything that might print
+    descriptors = claim()  # before anything that might print
     import gc
 
     gc.disable()  # what is imported stays for good; `serve_stdio` switches it on again
     import sys
 
-    from mcp_front.stdio.early_initialize import Greeter
+    from mcp_front.stdio.early_initialize import EarlyInitialize
     from ops.settings import SettingError, load
     from ops.version import version
 
@@ -36,11 +36,11 @@ def run() -> int:
         print(f"fmsg-mcpd stdio: {error}", file=sys.stderr)
     if interactive:
         print(WAITING, file=sys.stderr)
-    greeter = Greeter(wire, version=version())
-    greeter.start()  # the client is answered while the rest is imported
-    from mcp_front.stdio.lazy_imports import import_lean
+    early = EarlyInitialize(descriptors, version=version())
+    early.start()  # the client is answered while the rest is imported
+    from mcp_front.stdio.lazy_imports import import_lazily
 
-    import_lean()
+    import_lazily()
     import asyncio
 
     from telemetry import logs
@@ -48,4 +48,4 @@ def run() -> int:
     logs.configure(log_format=settings.log_format, level=settings.log_level, role="stdio")
     from ops.stdio_backend import serve
 
-    return asyncio.run(serve(settings, wire, greeter.finish(), fault=fault))
+    return asyncio.run(serve(settings, descriptors, early.finish(), fault=fault))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Page, ViewportSize
 
 ANSWER_MS = 15_000
 """Longest wait for anything a test expects to see."""
@@ -20,8 +20,8 @@ ANSWER_MS = 15_000
 SCREENSHOTS = Path(os.environ.get("SCREENSHOTS", Path(__file__).parent.parent / ".screenshots"))
 """Pictures of what tests saw, kept to be looked at."""
 
-PHONE = {"width": 390, "height": 780}
-DESKTOP = {"width": 1280, "height": 800}
+PHONE: ViewportSize = {"width": 390, "height": 780}
+DESKTOP: ViewportSize = {"width": 1280, "height": 800}
 
 _ARGUMENTS = (
     "--no-sandbox",
@@ -47,10 +47,12 @@ class Tab:
 
     async def picture(self, name: str) -> None:
         """Keep a picture."""
-        await self.page.screenshot(path=SCREENSHOTS / f"{name}.png")  # makes the folder
+        await self.page.screenshot(path=SCREENSHOTS / f"{name}.jpg", quality=82)  # makes the folder
 
 
-def _chromium() -> str:
+def need_browser() -> str:
+    """The browser's program. Skips the test where it, or what drives it, is missing."""
+    pytest.importorskip("playwright", reason="Playwright is not installed: pip install playwright")
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if found := shutil.which(name):
             return found
@@ -60,8 +62,7 @@ def _chromium() -> str:
 @asynccontextmanager
 async def browsing(url: str, *, errors: bool = False, **context: Any) -> AsyncIterator[Tab]:
     """The page of a URL in a fresh browser. It fails at the end if the console had an error, unless some may come."""
-    path = _chromium()
-    pytest.importorskip("playwright", reason="Playwright is not installed: pip install playwright")
+    path = need_browser()
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import redis
 
-from ledger.embedded import EmbeddedRedis, find_servers
+from ledger.embedded import EmbeddedRedis, packaged_servers
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
 from tests.fake_redis import FakeTopology
+from tests.redis_setups import cluster
 
 UNLIMITED = b"arq:"
 """Keys under this prefix may lack a TTL: arq keeps its queue in a sorted set of its own."""
@@ -24,10 +28,11 @@ class RedisServers:
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
         self._running: dict[Path, EmbeddedRedis] = {}
+        self._nodes: Sequence[EmbeddedRedis] = ()
 
     def get(self, name: str | None = None) -> EmbeddedRedis:
         """The server whose program has the name (``redis-server``, ``valkey-server``), or the preferred one."""
-        program = next((path for path in find_servers() if name in (None, path.name)), None)
+        program = next((path for path in packaged_servers() if name in (None, path.name)), None)
         if program is None:
             pytest.skip(f"{name or 'a Redis server'} is not installed")
         if program not in self._running:
@@ -37,9 +42,26 @@ class RedisServers:
             self._running[program] = server
         return self._running[program]
 
+    def cluster(self) -> Sequence[EmbeddedRedis]:
+        """The nodes of a Cluster."""
+        if not self._nodes:
+            started: Future[Sequence[EmbeddedRedis]] = Future()
+            ended = threading.Event()
+
+            async def hold() -> None:
+                async with cluster() as nodes:
+                    started.set_result(nodes)
+                    await asyncio.to_thread(ended.wait)
+
+            # Servers end with the thread that started them.
+            self._stack.enter_context(ThreadPoolExecutor(1)).submit(asyncio.run, hold())
+            self._stack.callback(ended.set)
+            self._nodes = started.result(timeout=60)
+        return self._nodes
+
     def all(self) -> list[EmbeddedRedis]:
         """Those that run."""
-        return list(self._running.values())
+        return [*self._running.values(), *self._nodes]
 
 
 @pytest.fixture(scope="session")

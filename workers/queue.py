@@ -20,6 +20,7 @@ import msgspec
 from fmsg.backoff import backoff_s
 from fmsg.errors import FmsgError, Transient
 from ledger.port import LedgerError
+from telemetry.logs import SELDOM
 from telemetry.metrics import JOB_DURATION, JOBS
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ async def do_each(items: Sequence[T], do: Callable[[T], Awaitable[None]], *, at_
                 trouble.append(error)
             except Exception:
                 # A fault of ours that one caller's data shows must not keep the others from their turn.
-                log.exception("an item of a job failed", extra={"action": "job_item_failed"})
+                log.exception("an item of a job failed", extra={"action": "job_item_failed", **SELDOM})
             else:
                 if len(trouble) < enough:
                     trouble.clear()
@@ -138,13 +139,15 @@ async def _outcome(job: Job, args: Sequence[Any], *, tries: int, rng: random.Ran
     except (TryLater, FmsgError, LedgerError, TimeoutError) as error:
         reason = str(error) or f"not done within {job.timeout_s} s"
         if tries >= job.max_tries:
-            log.warning("job given up: %s", reason, extra={"action": "job_given_up", "job": job.name, "tries": tries})
+            log.warning(
+                "job given up: %s", reason, extra={"action": "job_given_up", "job": job.name, "tries": tries, **SELDOM}
+            )
             return "given_up", None
-        log.info("job put off: %s", reason, extra={"action": "job_put_off", "job": job.name, "tries": tries})
+        log.info("job put off: %s", reason, extra={"action": "job_put_off", "job": job.name, "tries": tries, **SELDOM})
         asked_s = getattr(error, "after_s", None) or 0.0
         return "put_off", max(asked_s, backoff_s(tries, rng, base_s=FIRST_DELAY_S, cap_s=MAX_DELAY_S, least=0.5))
     except Exception:
-        log.exception("job failed", extra={"action": "job_failed", "job": job.name})
+        log.exception("job failed", extra={"action": "job_failed", "job": job.name, **SELDOM})
         return "failed", None
 
 
@@ -162,7 +165,7 @@ async def tick(
         try:
             await queue.put(name, job_id=f"{name}:{period}")
         except TryLater as error:
-            log.warning("job not asked for: %s", error, extra={"action": "job_not_put", "job": name})
+            log.warning("job not asked for: %s", error, extra={"action": "job_not_put", "job": name, **SELDOM})
         await sleep(max(0.01, (period + 1) * every_s - clock()))
 
 
@@ -396,7 +399,7 @@ class ArqQueue:
             log.warning(
                 "the queue's loop ended: %s",
                 said(error),
-                extra={"action": "queue_lost", "error": type(error).__name__},
+                extra={"action": "queue_lost", "error": type(error).__name__, **SELDOM},
                 exc_info=None if isinstance(error, _redis_errors()) else error,
             )
             delay_s = backoff_s(failures, self._rng, base_s=RESTART_FIRST_S, cap_s=RESTART_MAX_S, least=0.5)

@@ -15,6 +15,7 @@ from ledger.catch_up import FULL_PAGE, OVERLAP, CaughtUp, ListApi, catch_up, loo
 from ledger.port import Activations, Documents, Fleet, Ledger, NoLedger, StaleEpoch
 from ledger.thread_roots import ThreadApi, resolve_roots
 from ledger.values import Arrival, CallerKey, LedgerState
+from telemetry.logs import SELDOM
 from telemetry.metrics import JOBS, LOST_EVENT_DELAY, LOST_EVENTS, RECONCILES
 from workers.callers import Callers
 from workers.queue import do_each
@@ -86,7 +87,9 @@ class Reconciler:
         except FmsgError as error:
             if isinstance(error, Transient):
                 raise
-            log.warning("caller not compared: %s", error, extra={"action": "reconcile_refused", "caller": caller})
+            log.warning(
+                "caller not compared: %s", error, extra={"action": "reconcile_refused", "caller": caller, **SELDOM}
+            )
             return "refused"
         return "began" if caught.began else "found" if caught.new else "clean"
 

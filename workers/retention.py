@@ -1,4 +1,4 @@
-"""Records that nobody needs any more.
+"""Deletion of records that are no longer needed.
 
 Redis drops most by itself: every key has a TTL, and the indexes lose their expired members whenever they are touched.
 What is left for a job are records that only look needed, because the daemon that would have cleared them is gone.

@@ -1,4 +1,4 @@
-"""DeferredTasks: drafts that a failed send left behind, and sends whose outcome nobody knows.
+"""Deferred tasks: drafts that a failed send left behind, and sends whose outcome is unknown.
 
 Both end the same way. What was sent is let be; what is still a draft is deleted, which no later send survives; what is
 gone is gone. A deferred task waits for its caller's next request where there is no token now.
@@ -18,6 +18,7 @@ from fmsg.backoff import backoff_s
 from fmsg.errors import Conflict, CredentialMissing, FmsgError, Forbidden, NotFound, Unauthorized
 from fmsg.message import Message
 from ledger.port import DeferredTask, DeferredTasks
+from telemetry.logs import SELDOM
 from telemetry.metrics import DEFERRED_TASKS, JOBS
 from workers.callers import Callers
 from workers.queue import do_each
@@ -94,12 +95,18 @@ class DeferredTaskRunner:
             # Never to be retried: the caller may not even look at it.
             outcome = "refused"
             log.warning(
-                "deferred task refused: %s", error, extra={"action": "deferred_task_refused", "task": task.kind}
+                "deferred task refused: %s",
+                error,
+                extra={"action": "deferred_task_refused", "task": task.kind, **SELDOM},
             )
         except (Unauthorized, CredentialMissing):
             return "no_token"
         except FmsgError as error:
-            log.info("deferred task put off: %s", error, extra={"action": "deferred_task_put_off", "task": task.kind})
+            log.info(
+                "deferred task put off: %s",
+                error,
+                extra={"action": "deferred_task_put_off", "task": task.kind, **SELDOM},
+            )
             return "put_off"
         for kind in KINDS:
             await self._deferred.done(msgspec.structs.replace(task, kind=kind))

@@ -16,6 +16,7 @@ from fmsg.webapi import WebApi
 from ledger.catch_up import CaughtUp, catch_up
 from ledger.port import LedgerError
 from ledger.values import Arrival, CallerKey, Source
+from telemetry.logs import SELDOM
 from telemetry.metrics import LOST_EVENT_DELAY, LOST_EVENTS, RECONCILES
 
 log = logging.getLogger(__name__)
@@ -59,12 +60,12 @@ class LossDetector:
             self._suspects.pop(message_id, None)
 
     def lost(self, now_s: float, *, grace_s: float) -> list[float]:
-        """How late each of those was found that nobody pushed within ``grace_s``; they are told once."""
+        """The suspects that were not pushed within ``grace_s``, as how late each was found. Each is told once."""
         gone = [id_ for id_, (found_s, _) in self._suspects.items() if found_s + grace_s <= now_s]
         return [self._suspects.pop(id_)[1] for id_ in gone]
 
     def clear(self) -> None:
-        """The socket closed: what it would have pushed nobody knows."""
+        """The socket closed: it can no longer show which suspects were merely late."""
         self._suspects.clear()
 
 
@@ -109,7 +110,7 @@ class Comparer:
         return self.losses.found(late, waiting=waiting, now_s=asyncio.get_running_loop().time())
 
     def count_losses(self) -> bool:
-        """Count the suspects that nobody pushed in time; whether some are still to be looked at."""
+        """Count the suspects that were not pushed in time. Returns whether some are still to be looked at."""
         lost = self.losses.lost(asyncio.get_running_loop().time(), grace_s=self._ctx.settings.lost_grace_s)
         for late_s in lost:
             LOST_EVENTS.inc()
@@ -117,7 +118,13 @@ class Comparer:
         if lost:
             log.warning(
                 "the host's socket lost events",
-                extra={"action": "events_lost", "caller": self._caller, "count": len(lost), "late_s": max(lost)},
+                extra={
+                    "action": "events_lost",
+                    "caller": self._caller,
+                    "count": len(lost),
+                    "late_s": max(lost),
+                    **SELDOM,
+                },
             )
             self._ctx.events_lost()
         return len(self.losses) > 0
@@ -137,7 +144,9 @@ class Comparer:
         except (FmsgError, LedgerError) as error:
             diagnosis = diagnose(error)
         except Exception as error:
-            log.exception("comparing list and ledger failed", extra={"action": "compare_failed", "source": source})
+            log.exception(
+                "comparing list and ledger failed", extra={"action": "compare_failed", "source": source, **SELDOM}
+            )
             diagnosis = diagnose(error)
         if self._task is not me:
             return

@@ -38,7 +38,7 @@ MAX_RETRY_AFTER_S = 900.0
 in a proxy's Retry-After would silence a feed for days."""
 
 MAX_REASON_CHARS = 300
-"""An error in a report is read by a person in one line of `status`; a proxy's whole HTML page helps nobody."""
+"""An error in a report is read by a person in one line of `status`; a proxy's whole HTML page would not fit."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,8 +16,7 @@
 #      a token that ran out leave it open: the host authorized it at the upgrade and goes on pushing. So `stalled`
 #      goes back to `backfilling`, not to `connecting`.
 #      What is pushed while the feed is not live is kept, and recorded when the list was compared: in a ledger the
-#      order in which messages became available must not turn round, for readers come with positions that were handed
-#      out without it (`mcp_front.waiting.positions`), and its order says what lies behind them.
+#      order in which messages became available must not turn round: readers go on after positions in it.
 #   4. Without a socket the feed waits, with full jitter, and polls the list meanwhile (`backing_off`).
 #   5. Without a token that the host accepts there is nothing to do but ask for one (`asking`); it comes with the
 #      caller's next request. A live feed whose token ran out stays live and asks on the side: it fetches nothing until

@@ -19,6 +19,7 @@ from ledger.catch_up import seen_from
 from ledger.port import LedgerError, NoLedger, StaleEpoch
 from ledger.thread_roots import resolve_roots, sort_out
 from ledger.values import Arrival, CallerKey, Seen
+from telemetry.logs import SELDOM
 from telemetry.metrics import INGEST_LAG
 
 log = logging.getLogger(__name__)
@@ -162,7 +163,7 @@ class Recorder:
             failure = diagnose(error)
         except Exception as error:
             # What cannot be written because of a fault of ours must not come round for ever: the list still has it.
-            log.exception("writing arrivals failed", extra={"action": "write_failed", "caller": self._caller})
+            log.exception("writing arrivals failed", extra={"action": "write_failed", "caller": self._caller, **SELDOM})
             self._waiting.clear()
             failure = diagnose(error)
         finally:
@@ -205,7 +206,9 @@ class Recorder:
         except LedgerError:
             log.debug("roots wait for the store", extra={"action": "roots_put_off", "caller": self._caller})
         except Exception:
-            log.exception("looking for roots failed", extra={"action": "roots_failed", "caller": self._caller})
+            log.exception(
+                "looking for roots failed", extra={"action": "roots_failed", "caller": self._caller, **SELDOM}
+            )
         finally:
             self._rooting = None
         if delay_s is not None:

@@ -25,6 +25,7 @@ from fmsg.webapi import WebApi
 from ledger.catch_up import CaughtUp
 from ledger.port import FeedReport, LedgerError
 from ledger.values import CallerKey, Source
+from telemetry.logs import SELDOM
 from telemetry.metrics import FEEDS, RECONNECT_DELAY
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,6 @@ class FeedRunner:
         "_asked_until_s",
         "_asks",
         "_check_at_s",
-        "_compare_first",
         "_comparer",
         "_ctx",
         "_failures",
@@ -89,7 +89,7 @@ class FeedRunner:
         self._asks = 0
         self._quiet_rounds = 0
         self._pages = 1
-        self._again = self._compare_first = False
+        self._again = False
         self._looking: asyncio.Task[None] | None = None
 
     def report(self, daemon: str) -> FeedReport:
@@ -127,11 +127,7 @@ class FeedRunner:
             self._arm()
 
     def store_came_back(self, within_s: float) -> None:
-        """The store was away, for all feeds; compare in so many seconds, or before the next message is recorded.
-
-        What it lost stands before the next message in the order of arrival.
-        """
-        self._compare_first = True
+        """The store was away, for all feeds: compare, or try again, in so many seconds."""
         if self.state is State.LIVE:
             self._comparer.cancel()
             self.reconcile_within(within_s)
@@ -194,9 +190,7 @@ class FeedRunner:
             self._quiet_rounds = 0
             self.reconcile_within(self._interval_s())
         self._recorder.keep(pushed)
-        if self.state is State.LIVE and self._compare_first:
-            self.fell_behind()
-        elif self.state is State.LIVE:
+        if self.state is State.LIVE:
             self._recorder.write()
 
     def closed(self, reason: str) -> None:
@@ -213,6 +207,7 @@ class FeedRunner:
         if diagnosis.remedy == "stop":
             self._stop(diagnosis)
         elif diagnosis.remedy == "credential":
+            self._tokens.refuse()
             self._move(Signal.UNAUTHORIZED, error=diagnosis.reason)
             self._set_needs_credential(True)
             self._ask_later()
@@ -236,7 +231,6 @@ class FeedRunner:
 
     def compared(self, result: CaughtUp, source: Source) -> None:
         self._set_needs_credential(False)
-        self._compare_first = False
         self._recorder.add_rootless(result.rootless)
         self._recorder.find_roots()
         if self.state is State.BACKFILLING:
@@ -276,6 +270,7 @@ class FeedRunner:
         if diagnosis.remedy == "stop":
             self._stop(diagnosis)
         elif diagnosis.remedy == "credential":
+            self._tokens.refuse()
             self._set_needs_credential(True)
             if self.state is State.BACKFILLING:
                 self._stall(Signal.UNAUTHORIZED, diagnosis)
@@ -363,7 +358,9 @@ class FeedRunner:
 
     def _stop(self, diagnosis: Diagnosis) -> None:
         """The host refuses the caller: no socket and no comparisons, until another token comes."""
-        log.warning("a feed stopped: %s", diagnosis.reason, extra={"action": "feed_stopped", "caller": self.caller})
+        log.warning(
+            "a feed stopped: %s", diagnosis.reason, extra={"action": "feed_stopped", "caller": self.caller, **SELDOM}
+        )
         self._move(Signal.REFUSED, error=diagnosis.reason)
         self._tokens.refuse()
         self._comparer.cancel()

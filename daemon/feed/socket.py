@@ -12,6 +12,7 @@ from fmsg.errors import FmsgError
 from fmsg.webapi import WebApi
 from ledger.port import LedgerError
 from ledger.values import CallerKey
+from telemetry.logs import SELDOM
 from telemetry.metrics import SOCKET_CONNECTS, SOCKET_DISCONNECTS, SOCKETS
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,9 @@ class FeedSocket:
         except (FmsgError, LedgerError) as error:
             diagnosis = diagnose(error)
         except Exception as error:
-            log.exception("listening to the host failed", extra={"action": "listen_failed", "caller": self._caller})
+            log.exception(
+                "listening to the host failed", extra={"action": "listen_failed", "caller": self._caller, **SELDOM}
+            )
             diagnosis = diagnose(error)
         if not opened:
             SOCKET_CONNECTS.labels("failed" if diagnosis.remedy == "retry" else diagnosis.remedy).inc()

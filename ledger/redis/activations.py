@@ -1,7 +1,7 @@
 """Activations in Redis: who is active, with what credential, and what their feeds report.
 
-Address, API URL, token and report are sealed (`ledger.seal`): what Redis shows are caller keys and times. The
-token has a key of its own, since it must be gone when it expires.
+Address, API URL, token and report are sealed (`ledger.seal`), so Redis shows caller keys and times only. The token has
+a key of its own, since it must be gone when it expires.
 
 Keys of shard ``NN`` (`ledger.redis.topology`), all with a TTL::
 
@@ -56,18 +56,18 @@ class _Token(msgspec.Struct, frozen=True, array_like=True):
     local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
     local ttl = tonumber(ttl_ms)
     redis.call('ZREMRANGEBYSCORE', index, '-inf', now - ttl / 1000)
-    local ring = redis.call('ZADD', index, string.format('%.6f', now), caller) == 1
+    local wake = redis.call('ZADD', index, string.format('%.6f', now), caller) == 1
     redis.call('PEXPIRE', index, ttl)
     redis.call('SET', who, sealed, 'PX', ttl)
     if tonumber(token_ttl_ms) > 0 then
-        if redis.call('HGET', token, 'mark') ~= mark then ring = true end
+        if redis.call('HGET', token, 'mark') ~= mark then wake = true end
         redis.call('HSET', token, 'sealed', sealed_token, 'mark', mark)
         redis.call('PEXPIRE', token, token_ttl_ms)
     end
-    if redis.call('HGET', feed, 'live') ~= '1' then ring = true end
+    if redis.call('HGET', feed, 'live') ~= '1' then wake = true end
     redis.call('PEXPIRE', feed, feed_ttl_ms)
-    if ring then redis.call('PUBLISH', channel, caller) end
-    return ring and 1 or 0
+    if wake then redis.call('PUBLISH', channel, caller) end
+    return wake and 1 or 0
     """,
     idempotent=True,
 )
@@ -86,7 +86,7 @@ def _activate(
     feed_ttl_ms: int,
     channel: str,
 ) -> int:
-    """Mark active, leave the token, ring if there is something to do."""
+    """Mark active, leave the token, wake daemons if there is something to do."""
     raise NotImplementedError
 
 
@@ -187,7 +187,7 @@ def _feeds(*, index: SortedSetKey, base: str, ttl_ms: int, start: int, count: in
 
 
 class RedisActivations:
-    """See `ledger.port.Activations`. Give `heard` to the process's reader for the channel `WAKE`."""
+    """`ledger.port.Activations` in Redis. Give `heard` to the process's reader for the channel `WAKE`."""
 
     def __init__(
         self,
@@ -204,14 +204,14 @@ class RedisActivations:
         self._clock = clock
         self._ttl_ms = int(limits.activation_ttl_s * 1000)
         self._feed_ttl_ms = int(limits.feed_ttl_s * 1000)
-        self._ears: dict[int, Callable[[CallerKey], None]] = {}
+        self._listeners: dict[int, Callable[[CallerKey], None]] = {}
         self._again: dict[int, Callable[[], None]] = {}
-        self._ear_ids = itertools.count()
+        self._listener_ids = itertools.count()
 
     async def activate(
         self, caller: CallerKey, *, address: str, api_url: str, token: str | None, token_expires_at_s: float
     ) -> None:
-        """See `ledger.port.Activations`. Without a token the one left before stays."""
+        """Without a token the one left before stays."""
         token_ttl_ms = 0 if token is None else max(0, int((token_expires_at_s - self._clock()) * 1000))
         sealed_token = b""
         if token is not None and token_ttl_ms:
@@ -230,7 +230,7 @@ class RedisActivations:
         )
 
     async def get(self, caller: CallerKey) -> Activation | None:
-        """See `ledger.port.Activations`. None too where the record was sealed under a key that is gone."""
+        """None too where the record was sealed under a key that is gone."""
         keys = self._keys(caller)
         found = await _get(
             self._scripts, index=keys["index"], who=keys["who"], token=keys["token"], caller=caller, ttl_ms=self._ttl_ms
@@ -254,7 +254,6 @@ class RedisActivations:
         )
 
     async def active(self) -> Sequence[CallerKey]:
-        """See `ledger.port.Activations`."""
         shards = await asyncio.gather(
             *(_active(self._scripts, index=self._key(shard, "index"), ttl_ms=self._ttl_ms) for shard in range(SHARDS))
         )
@@ -271,12 +270,10 @@ class RedisActivations:
         return sum(map(int, counts))
 
     async def retire(self, caller: CallerKey, *, unless_asked_since_s: float | None = None) -> bool:
-        """See `ledger.port.Activations`."""
         since = "" if unless_asked_since_s is None else repr(unless_asked_since_s)
         return bool(await _retire(self._scripts, **self._keys(caller), caller=caller, since=since))
 
     async def report(self, caller: CallerKey, report: FeedReport) -> None:
-        """See `ledger.port.Activations`."""
         await _report(
             self._scripts,
             feed=self._keys(caller)["feed"],
@@ -287,14 +284,13 @@ class RedisActivations:
         )
 
     async def feed(self, caller: CallerKey) -> FeedReport | None:
-        """See `ledger.port.Activations`."""
         sealed = await self._scripts.command(
             "HGET", self._keys(caller)["feed"], "sealed", idempotent=True, holds="hash"
         )
         return self._opened(caller, "feed", sealed, FeedReport)
 
     async def settled(self, callers: Sequence[CallerKey]) -> Sequence[bool]:
-        """See `ledger.port.Activations`. What an older version reported counts as not settled."""
+        """What an older version reported counts as not settled."""
         groups = [list(callers)] if self._topology.keys_mix else list(by_shard(callers).values())
         parts = [group[at : at + FEEDS_AT_ONCE] for group in groups for at in range(0, len(group), FEEDS_AT_ONCE)]
         answers = await asyncio.gather(*map(self._settled, parts))
@@ -307,7 +303,6 @@ class RedisActivations:
         return await _settled(self._scripts, feed=keys[0], keys=keys)
 
     async def feeds(self, *, limit: int) -> Sequence[ActiveFeed]:
-        """See `ledger.port.Activations`."""
         found: dict[CallerKey, ActiveFeed] = {}
         for shard in range(SHARDS):
             start = 0
@@ -336,22 +331,22 @@ class RedisActivations:
     def listen(
         self, wake: Callable[[CallerKey], None], *, again: Callable[[], None] | None = None
     ) -> Callable[[], None]:
-        """See `ledger.port.Activations`. Rings where a daemon has something to do: not while the feed is live."""
-        ear = next(self._ear_ids)
-        self._ears[ear] = wake
+        """Wakes where a daemon has something to do: not while the feed is live."""
+        key = next(self._listener_ids)
+        self._listeners[key] = wake
         if again is not None:
-            self._again[ear] = again
+            self._again[key] = again
 
         def stop() -> None:
-            self._ears.pop(ear, None)
-            self._again.pop(ear, None)
+            self._listeners.pop(key, None)
+            self._again.pop(key, None)
 
         return stop
 
     def heard(self, text: str) -> None:
         """A message of the channel `WAKE`; an empty one (a reconnect) names nobody."""
         if text:
-            for wake in tuple(self._ears.values()):
+            for wake in tuple(self._listeners.values()):
                 wake(CallerKey(text))
         else:
             for again in tuple(self._again.values()):

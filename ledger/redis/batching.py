@@ -1,7 +1,7 @@
 """Commands of one turn of the event loop travel to Redis together.
 
 A command of its own costs redis-py a connection taken from the pool and looked at, a write, a read and three timers;
-under load that is half of what a request of ours costs. Nobody waits for company: what is there when a lane is free
+under load that is half of what a request of ours costs. No command waits for others: what is there when a lane is free
 goes at once, and the rest goes together as soon as one is.
 """
 
@@ -19,7 +19,7 @@ from ledger.redis.scripts import Commands
 
 LANES = 4
 """Batches in flight, and so connections. Redis answers them one after another; more than one, so that a slow script
-does not hold up everybody."""
+does not hold up all others."""
 
 BATCH = 64
 """Commands that go together at most: their answers are waited for together, too."""
@@ -28,7 +28,7 @@ CLOSED = "the connections to Redis were closed"
 
 
 class Batching:
-    """See `ledger.redis.scripts.Commands`. For one server; a Cluster's nodes have connections of their own."""
+    """Sends the commands of one server in batches. A Cluster's nodes have connections of their own."""
 
     def __init__(self, client: Redis, *, lanes: int = LANES, batch: int = BATCH) -> None:
         self._client = client
@@ -52,7 +52,7 @@ class Batching:
         return await answer
 
     async def aclose(self) -> None:
-        """Give the batches that are under way up; whoever waits for an answer gets an error."""
+        """Give up the batches that are under way; each command still waiting for an answer gets an error."""
         self._closed = True
         running = tuple(self._running)
         for task in running:
@@ -89,7 +89,7 @@ class Batching:
             except asyncio.CancelledError:
                 _fail([answer for _, answer in batch], faults.ConnectionError(CLOSED))
                 raise
-            except Exception as error:  # noqa: BLE001 - whoever waits for an answer gets it
+            except Exception as error:  # noqa: BLE001 - each waiting command gets it
                 _fail([answer for _, answer in batch], error)
                 continue
             for (_, future), answer_or_error in zip(batch, answers, strict=True):

@@ -70,14 +70,13 @@ def _names(*, docs: SortedSetKey) -> list[bytes]:
 
 
 class RedisDocuments:
-    """See `ledger.port.Documents`."""
+    """`ledger.port.Documents` in Redis."""
 
     def __init__(self, scripts: Scripts, topology: Topology) -> None:
         self._scripts = scripts
         self._topology = topology
 
     async def load(self, caller: CallerKey, kind: str, name: str) -> Versioned:
-        """See `ledger.port.Documents`."""
         try:
             data, version = await self._scripts.command(
                 "HMGET", self._doc(caller, kind, name), "data", "version", idempotent=True
@@ -94,7 +93,6 @@ class RedisDocuments:
         return Versioned(data=data, version=int(version))
 
     async def store(self, caller: CallerKey, kind: str, name: str, data: bytes, *, expected: int, ttl_s: float) -> int:
-        """See `ledger.port.Documents`."""
         stored = await _store(
             self._scripts,
             doc=self._doc(caller, kind, name),
@@ -107,12 +105,10 @@ class RedisDocuments:
         return int(stored)
 
     async def delete(self, caller: CallerKey, kind: str, name: str) -> bool:
-        """See `ledger.port.Documents`."""
         doc, docs = self._doc(caller, kind, name), self._docs(caller, kind)
         return bool(await _delete(self._scripts, doc=doc, docs=docs, name=name))
 
     async def names(self, caller: CallerKey, kind: str) -> Sequence[str]:
-        """See `ledger.port.Documents`."""
         return tuple(sorted(name.decode() for name in await _names(self._scripts, docs=self._docs(caller, kind))))
 
     def _doc(self, caller: CallerKey, kind: str, name: str) -> Key:

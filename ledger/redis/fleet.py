@@ -157,7 +157,7 @@ def _reserve(*, connects: Key, count: int, every_us: int, within_us: int, ahead_
 
 
 class RedisFleet:
-    """See `ledger.port.Fleet`."""
+    """`ledger.port.Fleet` in Redis."""
 
     def __init__(self, scripts: Scripts, topology: Topology, *, limits: LedgerLimits) -> None:
         self._scripts = scripts
@@ -169,7 +169,6 @@ class RedisFleet:
         self._beats = 0
 
     async def beat(self, member: Member) -> None:
-        """See `ledger.port.Fleet`."""
         await _beat(
             self._scripts,
             members=self._members,
@@ -184,11 +183,9 @@ class RedisFleet:
                 await self._scripts.command("PEXPIRE", self._leases(shard), self._lease_ttl_ms, idempotent=True)
 
     async def leave(self, member_id: str) -> None:
-        """See `ledger.port.Fleet`."""
         await _leave(self._scripts, members=self._members, member=self._member(member_id), id=member_id)
 
     async def members(self) -> Sequence[Member]:
-        """See `ledger.port.Fleet`."""
         ids = sorted(id_.decode() for id_ in await _ids(self._scripts, members=self._members))
         if not ids:
             return ()
@@ -198,11 +195,8 @@ class RedisFleet:
     async def take(
         self, callers: Sequence[CallerKey], daemon: str, *, over: Mapping[CallerKey, str]
     ) -> Mapping[CallerKey, Lease]:
-        """See `ledger.port.Fleet`.
-
-        Who is alive is read after the holders are: a daemon found holding a lease and then without a heartbeat is dead,
-        one that only just started is not. What changed hands in between stays as it is.
-        """
+        # Who is alive is read after the holders: a daemon found holding a lease and then without a heartbeat is dead,
+        # one that only just started is not. What changed hands in between stays as it is.
         stands = await self._take(daemon, dict.fromkeys(callers, ""))
         others = {caller: lease for caller, lease in stands.items() if lease.daemon != daemon}
         if others:
@@ -216,7 +210,6 @@ class RedisFleet:
         return stands
 
     async def holders(self, callers: Sequence[CallerKey]) -> Mapping[CallerKey, Lease]:
-        """See `ledger.port.Fleet`."""
         batches = _batches(callers)
         answers = await asyncio.gather(
             *(
@@ -232,7 +225,6 @@ class RedisFleet:
         }
 
     async def release(self, callers: Sequence[CallerKey], daemon: str) -> None:
-        """See `ledger.port.Fleet`."""
         await asyncio.gather(
             *(
                 _release(self._scripts, leases=self._leases(shard), daemon=daemon, callers=batch)
@@ -254,7 +246,7 @@ class RedisFleet:
         return ConnectSlots(first_in_s=first_us / 1e6, every_s=1.0 / per_s, count=granted)
 
     async def sweep(self) -> int:
-        """See `ledger.port.Fleet`. Who is alive is read after the holders are, as in `take`."""
+        """Who is alive is read after the holders are, as in `take`."""
         held: list[tuple[int, bytes, bytes]] = []
         for shard in range(SHARDS):
             words = await self._scripts.command("HGETALL", self._leases(shard), idempotent=True, holds="hash")
@@ -288,7 +280,7 @@ class RedisFleet:
             for caller, held in zip(batch, answer, strict=True):
                 stands[caller] = _lease(caller, held)
                 if not stands[caller].daemon:
-                    # Nobody could ever take it: what stands there is never as expected.
+                    # It could never be taken: what stands there is never as expected.
                     await _drop(self._scripts, leases=self._leases(shard), pairs_=[caller.encode(), held])
         return stands
 
@@ -326,7 +318,7 @@ def _text(lease: Lease) -> str:
 
 
 def _lease(caller: CallerKey, held: bytes) -> Lease:
-    """A lease that cannot be read is held by nobody."""
+    """A lease that cannot be read is free."""
     try:
         epoch, _, daemon = held.decode().partition(" ")
         return Lease(caller=caller, daemon=daemon, epoch=int(epoch))

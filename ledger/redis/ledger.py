@@ -21,6 +21,8 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+import msgspec
+
 from ledger.memory import count_append, no_ledger_text, stale_text
 from ledger.port import NoLedger, StaleEpoch
 from ledger.redis.entry import arrival_of, fields_of, read_id, read_time, time_text
@@ -53,16 +55,41 @@ HEADS_AT_ONCE = 250
 
 T = TypeVar("T")
 
+
+class LedgerKeys(msgspec.Struct, frozen=True):
+    """The keys of a caller's ledger."""
+
+    meta: HashKey
+    entries: StreamKey
+    index: HashKey
+    gone: HashKey
+    marks: SortedSetKey
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """What a script keeps a ledger to."""
+
+    ttl_ms: int
+    max_entries: int
+    max_gone: int
+
+
+class Since(msgspec.Struct, frozen=True):
+    """What a script tells by whether a ledger is what became of the one that ended there; nothing where it is empty."""
+
+    epoch: str
+    at: str
+
+
 _VALUES = """
 -- Message ids and parts of stream ids may be above 2^53, beyond Lua's numbers: they stay decimal strings.
--- Whether one is above another. Not Lua's <, which follows the server's locale.
+-- Whether one is above another. Not Lua's < on strings, which follows the server's locale.
 local function above(a, b)
   if #a ~= #b then return #a > #b end
-  for i = 1, #a do
-    local x, y = a:byte(i), b:byte(i)
-    if x ~= y then return x > y end
-  end
-  return false
+  if #a < 16 then return tonumber(a) > tonumber(b) end
+  local x, y = tonumber(a:sub(1, 10)), tonumber(b:sub(1, 10))
+  if x ~= y then return x > y end
+  return tonumber(a:sub(11)) > tonumber(b:sub(11))
 end
 
 local function parts(at)
@@ -151,6 +178,21 @@ end
 -- Whether a message that the ledger does not know has arrived, rather than been there before or been forgotten.
 local function is_news(ledger, id, sent)
   return above(id, ledger.old_id) or tonumber(sent) > tonumber(ledger.old_time)
+end
+
+-- A function that tells whether a mark still counts, or until when; most callers have few marks, read at once.
+local function marks_read(now)
+  local held = redis.call('ZCARD', marks)
+  if held == 0 then return function() return nil end end
+  if held > 64 then
+    return function(mark)
+      local until_us = tonumber(redis.call('ZSCORE', marks, mark) or 0)
+      return until_us > now and until_us or nil
+    end
+  end
+  local found, all = {}, redis.call('ZRANGE', marks, 0, -1, 'WITHSCORES')
+  for i = 1, #all, 2 do found[all[i]] = tonumber(all[i + 1]) end
+  return function(mark) return found[mark] and found[mark] > now and found[mark] or nil end
 end
 
 local function touch(ttl_ms)
@@ -265,14 +307,13 @@ _ENTRIES = (
     _OPEN
     + """
 -- Entries as they are answered: id, fields, the late root, whether an earlier call returned it above its position.
-local function shown(found)
-  local now, marked, rows = server_us(), redis.call('EXISTS', marks) == 1, {}
+local function shown(found, until_us)
+  local rows = {}
   for i, entry in ipairs(found) do
     local fields = entry[2]
     local late = ''
     if fields[6] == '0' then late = select(2, place(fields[2])) or '' end
-    local until_us = marked and redis.call('ZSCORE', marks, 'r' .. fields[2])
-    rows[i] = { entry[1], fields, late, until_us and tonumber(until_us) > now and 1 or 0 }
+    rows[i] = { entry[1], fields, late, until_us('r' .. fields[2]) and 1 or 0 }
   end
   return rows
 end
@@ -296,14 +337,14 @@ def _heads(*, meta: Key, keys: Sequence[str]) -> list[bytes | None]:
     raise NotImplementedError
 
 
-@script("return redis.call('HGET', meta, 'late') or ''", idempotent=True)
-def _late(*, meta: HashKey) -> bytes:
+@script("return { redis.call('HGET', meta, 'late') or '' }", idempotent=True)
+def _late(*, meta: HashKey) -> list[Any]:
     """The late ones among the trimmed entries: id, highest id before, stream id; and a semicolon behind each."""
     raise NotImplementedError
 
 
 @script(_OPEN + "local ledger = open() return ledger and answer(ledger)", idempotent=True)
-def _state(*, meta: HashKey, entries: StreamKey, index: HashKey, gone: HashKey) -> list[Any] | None:
+def _state(*, keys: LedgerKeys) -> list[Any] | None:
     """The state."""
 
 
@@ -327,19 +368,7 @@ return answer(ledger)
     idempotent=True,
 )
 def _begin(
-    *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    marks: SortedSetKey,
-    ttl_ms: int,
-    max_entries: int,
-    max_gone: int,
-    epoch: str,
-    base_id: str,
-    base_time: str,
-    snapshot: Sequence[str],
+    *, keys: LedgerKeys, sizes: Sizes, epoch: str, base_id: str, base_time: str, snapshot: Sequence[str]
 ) -> list[Any] | None:
     """Begin unless begun. ``snapshot``: six fields and the time in ms of each message. Returns the state."""
 
@@ -369,14 +398,8 @@ return answer(ledger)
 )
 def _restore(
     *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    marks: SortedSetKey,
-    ttl_ms: int,
-    max_entries: int,
-    max_gone: int,
+    keys: LedgerKeys,
+    sizes: Sizes,
     channel: str,
     caller: str,
     epoch: str,
@@ -417,18 +440,12 @@ return { answer(ledger), before, added }
 )
 def _append(
     *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    ttl_ms: int,
-    max_entries: int,
-    max_gone: int,
+    keys: LedgerKeys,
+    sizes: Sizes,
     channel: str,
     caller: str,
     verified: str,
-    epoch: str,
-    at: str,
+    since: Since,
     source: str,
     seen: Sequence[str],
 ) -> list[Any] | int | None:
@@ -449,9 +466,7 @@ return { answer(ledger), news }
 """,
     idempotent=True,
 )
-def _compare(
-    *, meta: HashKey, entries: StreamKey, index: HashKey, gone: HashKey, epoch: str, at: str, listed: Sequence[str]
-) -> list[Any] | int | None:
+def _compare(*, keys: LedgerKeys, since: Since, listed: Sequence[str]) -> list[Any] | int | None:
     """Which messages are news. ``listed``: id and time of each. Returns state and their ids."""
 
 
@@ -462,22 +477,12 @@ local ledger = open()
 if not ledger then return nil end
 if epoch ~= '' and not continues(ledger, epoch, at) then return 0 end
 if tonumber(limit) == 0 then return { answer(ledger), {} } end
-return { answer(ledger), shown(redis.call('XRANGE', entries, '(' .. after, '+', 'COUNT', limit)) }
+local found = redis.call('XRANGE', entries, '(' .. after, '+', 'COUNT', limit)
+return { answer(ledger), shown(found, marks_read(server_us())) }
 """,
     idempotent=True,
 )
-def _read(
-    *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    marks: SortedSetKey,
-    after: str,
-    limit: int,
-    epoch: str,
-    at: str,
-) -> list[Any] | int | None:
+def _read(*, keys: LedgerKeys, after: str, limit: int, since: Since) -> list[Any] | int | None:
     """Entries above an id: state, entries."""
 
 
@@ -489,20 +494,11 @@ if not ledger then return nil end
 if tonumber(limit) == 0 then return { answer(ledger), {} } end
 local found, ascending = redis.call('XREVRANGE', entries, before, '-', 'COUNT', limit), {}
 for i = #found, 1, -1 do ascending[#ascending + 1] = found[i] end
-return { answer(ledger), shown(ascending) }
+return { answer(ledger), shown(ascending, marks_read(server_us())) }
 """,
     idempotent=True,
 )
-def _read_back(
-    *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    marks: SortedSetKey,
-    before: str,
-    limit: int,
-) -> list[Any]:
+def _read_back(*, keys: LedgerKeys, before: str, limit: int) -> list[Any]:
     """Entries up to an id, as `_read`."""
     raise NotImplementedError
 
@@ -512,35 +508,23 @@ def _read_back(
     + """
 local ledger = open()
 if not ledger then return nil end
-local now, held, handed_out, returned = server_us(), {}, {}, {}
+local until_us, held, handed_out, returned = marks_read(server_us()), {}, {}, {}
 for i, id in ipairs(wanted) do
   local at = place(id)
   if at then held[#held + 1] = redis.call('XRANGE', entries, at, at)[1] or error('unreadable: index') end
-  local until_us = redis.call('ZSCORE', marks, 'p' .. id)
-  local marked = until_us and tonumber(until_us) > now
+  local marked = until_us('p' .. id)
   if marked and at then
     -- Made before the entry arrived, it is about one that the ledger had in its place before.
-    local made_ms = tonumber(until_us) / 1000 - tonumber(marks_ttl_ms) + ledger.ahead
-    marked = made_ms >= tonumber((parts(at)))
+    marked = marked / 1000 - tonumber(marks_ttl_ms) + ledger.ahead >= tonumber((parts(at)))
   end
   handed_out[i] = marked and 1 or 0
-  until_us = redis.call('ZSCORE', marks, 'r' .. id)
-  returned[i] = until_us and tonumber(until_us) > now and 1 or 0
+  returned[i] = until_us('r' .. id) and 1 or 0
 end
-return { answer(ledger), shown(held), handed_out, returned }
+return { answer(ledger), shown(held, until_us), handed_out, returned }
 """,
     idempotent=True,
 )
-def _find(
-    *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    marks: SortedSetKey,
-    marks_ttl_ms: int,
-    wanted: Sequence[str],
-) -> list[Any] | None:
+def _find(*, keys: LedgerKeys, marks_ttl_ms: int, wanted: Sequence[str]) -> list[Any] | None:
     """The entries of those messages that are held, and for each whether it was handed out as a position."""
 
 
@@ -563,17 +547,7 @@ return {}
 """,
     idempotent=True,
 )
-def _set_roots(
-    *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    ttl_ms: int,
-    channel: str,
-    caller: str,
-    roots: Sequence[str],
-) -> list[Any] | None:
+def _set_roots(*, keys: LedgerKeys, ttl_ms: int, channel: str, caller: str, roots: Sequence[str]) -> list[Any] | None:
     """Fill in roots. ``roots``: id and root, again and again."""
 
 
@@ -597,17 +571,12 @@ return stood and 1 or 0
 )
 def _note_returned(
     *,
-    meta: HashKey,
-    entries: StreamKey,
-    index: HashKey,
-    gone: HashKey,
-    marks: SortedSetKey,
+    keys: LedgerKeys,
     ttl_ms: int,
     marks_ttl_ms: int,
     max_marks: int,
     position: str,
-    epoch: str,
-    at: str,
+    since: Since,
     above_ids: Sequence[str],
 ) -> int:
     """Remember marks, forget those that are over, and the oldest where there are too many."""
@@ -622,7 +591,7 @@ return nil
 """,
     idempotent=True,
 )
-def _drop(*, meta: HashKey, entries: StreamKey, index: HashKey, gone: HashKey, marks: SortedSetKey, all: str) -> None:
+def _drop(*, keys: LedgerKeys, all: str) -> None:
     """Drop a ledger; its marks with it where ``all`` is 1."""
 
 
@@ -642,16 +611,14 @@ class RedisLedger:
         self._limits = limits or LedgerLimits()
         self._new_epoch = new_epoch
         self._channel = topology.channel(ARRIVALS)
-        self._ttl_ms = _millis(self._limits.ttl_s)
+        self._sizes = Sizes(_millis(self._limits.ttl_s), self._limits.max_entries, self._limits.max_gone)
         self._marks_ttl_ms = _millis(self._limits.returned_ttl_s)
 
     async def state(self, caller: CallerKey) -> LedgerState | None:
-        """The ledger now, or None."""
-        found = await self._healed(caller, lambda: _state(self._scripts, **self._keys(caller)), _read_state)
+        found = await self._healed(caller, lambda: _state(self._scripts, keys=self._keys(caller)), _read_state)
         return None if found is None else _there(found, caller)
 
     async def heads(self, callers: Sequence[CallerKey]) -> Sequence[Head | None]:
-        """Where each caller's ledger ends."""
         at_once = HEADS_AT_ONCE if self._topology.keys_mix else 1
         parts = [callers[start : start + at_once] for start in range(0, len(callers), at_once)]
         return [head for part in await asyncio.gather(*map(self._heads, parts)) for head in part]
@@ -662,7 +629,6 @@ class RedisLedger:
         return [_read_head(epoch, last) for epoch, last in zip(reply[::2], reply[1::2], strict=True)]
 
     async def begin(self, caller: CallerKey, snapshot: Sequence[Seen], baseline: Baseline) -> LedgerState:
-        """Begin unless begun."""
         words: list[str] = []
         for seen in snapshot:
             words += [*fields_of(seen), str(max(int(seen.sent_at_s * 1000.0), 0))]
@@ -670,9 +636,8 @@ class RedisLedger:
             caller,
             lambda: _begin(
                 self._scripts,
-                **self._keys(caller),
-                marks=self._key(caller, "marks"),
-                **self._sizes(),
+                keys=self._keys(caller),
+                sizes=self._sizes,
                 epoch=self._new_epoch(),
                 base_id=str(baseline.newest_id),
                 base_time=time_text(baseline.time_s),
@@ -684,7 +649,6 @@ class RedisLedger:
         return _there(state, caller)
 
     async def restore(self, caller: CallerKey, image: Image) -> LedgerState:
-        """Write back what is missing."""
         words: list[str] = []
         for entry in image.entries:
             words += [str(entry.at), *fields_of(entry), entry.source]
@@ -692,9 +656,8 @@ class RedisLedger:
             caller,
             lambda: _restore(
                 self._scripts,
-                **self._keys(caller),
-                marks=self._key(caller, "marks"),
-                **self._sizes(),
+                keys=self._keys(caller),
+                sizes=self._sizes,
                 channel=self._channel,
                 caller=caller,
                 epoch=image.state.epoch,
@@ -710,11 +673,10 @@ class RedisLedger:
         return _there(state, caller)
 
     async def compare(self, caller: CallerKey, listed: Sequence[Seen], *, since: Head | None = None) -> Compared:
-        """Which of the listed messages are news."""
         words = [word for one in listed for word in (str(one.id), time_text(one.sent_at_s))]
         compared = await self._healed(
             caller,
-            lambda: _compare(self._scripts, **self._keys(caller), **_since(since), listed=words),
+            lambda: _compare(self._scripts, keys=self._keys(caller), since=_since(since), listed=words),
             lambda reply: Compared(news=frozenset(map(read_id, reply[1])), state=_read_state(reply[0])),
         )
         return _there(compared, caller)
@@ -747,12 +709,12 @@ class RedisLedger:
             caller,
             lambda: _append(
                 self._scripts,
-                **self._keys(caller),
-                **self._sizes(),
+                keys=self._keys(caller),
+                sizes=self._sizes,
                 channel=self._channel,
                 caller=caller,
                 verified=str(verified_id),
-                **_since(since),
+                since=_since(since),
                 source=source,
                 seen=[word for one in seen for word in fields_of(one)],
             ),
@@ -763,29 +725,25 @@ class RedisLedger:
         return appended
 
     async def read(self, caller: CallerKey, after: StreamId, limit: int, *, since: Head | None = None) -> Slice:
-        """Entries above an id."""
         found = await self._healed(
             caller,
             lambda: _read(
                 self._scripts,
-                **self._keys(caller),
-                marks=self._key(caller, "marks"),
+                keys=self._keys(caller),
                 after=str(after),
                 limit=max(limit, 0) if after < END else 0,
-                **_since(since),
+                since=_since(since),
             ),
             _read_slice,
         )
         return _there(found, caller)
 
     async def read_back(self, caller: CallerKey, limit: int, *, before: StreamId = END) -> Slice:
-        """Entries below an id."""
         found = await self._healed(
             caller,
             lambda: _read_back(
                 self._scripts,
-                **self._keys(caller),
-                marks=self._key(caller, "marks"),
+                keys=self._keys(caller),
                 before=str(before.before()),
                 limit=max(limit, 0),
             ),
@@ -809,8 +767,7 @@ class RedisLedger:
             caller,
             lambda: _find(
                 self._scripts,
-                **self._keys(caller),
-                marks=self._key(caller, "marks"),
+                keys=self._keys(caller),
                 marks_ttl_ms=self._marks_ttl_ms,
                 wanted=[str(id_) for id_ in message_ids],
             ),
@@ -819,20 +776,17 @@ class RedisLedger:
         return _there(found, caller)
 
     async def late(self, caller: CallerKey) -> Sequence[Late]:
-        """The late ones among the trimmed entries."""
-        words = (await _late(self._scripts, meta=self._key(caller, "meta"))).decode().replace(";", " ").split()
-        late = zip(map(int, words[::3]), map(int, words[1::3]), map(StreamId.parse, words[2::3]), strict=True)
-        return tuple(Late(*each) for each in late)
+        found = await self._healed(caller, lambda: _late(self._scripts, meta=self._key(caller, "meta")), _read_late)
+        return () if found is None else _there(found, caller)
 
     async def set_roots(self, caller: CallerKey, roots: Mapping[int, int]) -> None:
-        """Fill in roots."""
         words = [str(word) for message_id, root in roots.items() if root for word in (message_id, root)]
         done = await self._healed(
             caller,
             lambda: _set_roots(
                 self._scripts,
-                **self._keys(caller),
-                ttl_ms=self._ttl_ms,
+                keys=self._keys(caller),
+                ttl_ms=self._sizes.ttl_ms,
                 channel=self._channel,
                 caller=caller,
                 roots=words,
@@ -844,19 +798,17 @@ class RedisLedger:
     async def note_returned(
         self, caller: CallerKey, *, above: Iterable[int] = (), position: int = 0, head: Head | None = None
     ) -> bool:
-        """Remember what was returned, and a position."""
         words = [str(id_) for id_ in above]
         stood = await self._healed(
             caller,
             lambda: _note_returned(
                 self._scripts,
-                **self._keys(caller),
-                marks=self._key(caller, "marks"),
-                ttl_ms=self._ttl_ms,
+                keys=self._keys(caller),
+                ttl_ms=self._sizes.ttl_ms,
                 marks_ttl_ms=self._marks_ttl_ms,
                 max_marks=self._limits.max_marks,
                 position=str(position),
-                **_since(head),
+                since=_since(head),
                 above_ids=words,
             ),
             lambda _: False,
@@ -865,8 +817,7 @@ class RedisLedger:
         return bool(stood)
 
     async def forget(self, caller: CallerKey) -> None:
-        """Drop the ledger and its marks."""
-        await _drop(self._scripts, **self._keys(caller), marks=self._key(caller, "marks"), all="1")
+        await _drop(self._scripts, keys=self._keys(caller), all="1")
 
     async def _healed(
         self,
@@ -886,23 +837,16 @@ class RedisLedger:
                 return read(reply) if isinstance(reply, list) else reply
             except (Unreadable, ValueError, KeyError, IndexError, TypeError, AttributeError):
                 tell_unreadable("ledger", caller=caller)
-                await _drop(self._scripts, **self._keys(caller), marks=self._key(caller, "marks"), all="0")
+                await _drop(self._scripts, keys=self._keys(caller), all="0")
             if not again:
                 break
         return None
 
-    def _keys(self, caller: CallerKey) -> dict[str, Any]:
-        return {part: self._key(caller, part) for part in ("meta", "entries", "index", "gone")}
+    def _keys(self, caller: CallerKey) -> LedgerKeys:
+        return LedgerKeys(*(self._key(caller, part) for part in LedgerKeys.__struct_fields__))
 
     def _key(self, caller: CallerKey, part: str) -> Key:
         return self._topology.key(caller, part)
-
-    def _sizes(self) -> dict[str, Any]:
-        return {
-            "ttl_ms": self._ttl_ms,
-            "max_entries": self._limits.max_entries,
-            "max_gone": self._limits.max_gone,
-        }
 
 
 def _there(found: T | int | None, caller: CallerKey) -> T:
@@ -913,9 +857,8 @@ def _there(found: T | int | None, caller: CallerKey) -> T:
     return cast("T", found)
 
 
-def _since(head: Head | None) -> dict[str, Any]:
-    """What a script tells by whether the ledger still is what became of the one that ended there."""
-    return {"epoch": "", "at": "0-0"} if head is None else {"epoch": head.epoch, "at": str(head.last)}
+def _since(head: Head | None) -> Since:
+    return Since("", "0-0") if head is None else Since(head.epoch, str(head.last))
 
 
 def _read_head(epoch: bytes | None, last: bytes | None) -> Head | None:
@@ -945,6 +888,12 @@ def _read_slice(reply: list[Any]) -> Slice:
         arrival_of(at, fields, late_root=late, returned=bool(returned)) for at, fields, late, returned in reply[1]
     ]
     return Slice(entries=tuple(entries), state=_read_state(reply[0]))
+
+
+def _read_late(reply: list[Any]) -> tuple[Late, ...]:
+    words = reply[0].decode().replace(";", " ").split()
+    late = zip(map(read_id, words[::3]), map(read_id, words[1::3]), map(StreamId.parse, words[2::3]), strict=True)
+    return tuple(Late(*each) for each in late)
 
 
 def _millis(seconds: float) -> int:

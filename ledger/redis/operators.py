@@ -70,7 +70,7 @@ def _heard(*, index: SortedSetKey, ttl_ms: int) -> list[bytes]:
 
 
 class RedisProcesses:
-    """See `ledger.operators.Processes`."""
+    """`ledger.operators.Processes` in Redis."""
 
     def __init__(self, scripts: Scripts, topology: Topology, *, limits: LedgerLimits) -> None:
         self._scripts = scripts
@@ -79,7 +79,6 @@ class RedisProcesses:
         self._ttl_ms = int(limits.presence_ttl_s * 1000)
 
     async def announce(self, process: Process) -> None:
-        """See `ledger.operators.Processes`."""
         await _announce(
             self._scripts,
             index=self._index,
@@ -90,11 +89,9 @@ class RedisProcesses:
         )
 
     async def withdraw(self, process_id: str) -> None:
-        """See `ledger.operators.Processes`."""
         await _withdraw(self._scripts, index=self._index, process=self._key(process_id), id=process_id)
 
     async def present(self) -> Sequence[Process]:
-        """See `ledger.operators.Processes`."""
         words = await _heard(self._scripts, index=self._index, ttl_ms=self._ttl_ms)
         if not words:
             return ()
@@ -119,7 +116,7 @@ def _read_process(data: bytes | None, heard_at: bytes) -> Process | None:
 
 
 class RedisOrders:
-    """See `ledger.operators.Orders`. Give `heard` to the process's reader for the channel `ORDERS`."""
+    """`ledger.operators.Orders` in Redis. Give `heard` to the process's reader for the channel `ORDERS`."""
 
     def __init__(self, scripts: Scripts, topology: Topology) -> None:
         self._scripts = scripts
@@ -127,11 +124,9 @@ class RedisOrders:
         self._here = MemoryOrders()
 
     async def give(self, order: Order) -> None:
-        """See `ledger.operators.Orders`."""
         await self._scripts.command("PUBLISH", self._channel, msgspec.json.encode(order), idempotent=True)
 
     def listen(self, obey: Callable[[Order], None]) -> Callable[[], None]:
-        """See `ledger.operators.Orders`."""
         return self._here.listen(obey)
 
     def heard(self, text: str) -> None:

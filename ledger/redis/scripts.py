@@ -2,8 +2,8 @@
 
 A stub function declares the keys (parameters annotated `Key`, or by what they hold `HashKey` and so on) and arguments,
 all keyword-only. Inside the Lua each is a local of the same name; an argument that is a sequence comes last and is a
-table. `Scripts` does the sending: EVALSHA with the NOSCRIPT fallback, bounded concurrency, one retry of what may be
-repeated, every failure as `LedgerUnavailable`.
+table; a struct stands for its fields. `Scripts` does the sending: EVALSHA with the NOSCRIPT fallback, bounded
+concurrency, one retry of what may be repeated, every failure as `LedgerUnavailable`.
 
 What is stored heals: a key that holds another type than it is declared to hold is dropped, counted, and the script runs
 once more, as if there had been none. Other keys are not touched.
@@ -18,9 +18,10 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Generic, NewType, ParamSpec, Protocol, TypeVar, cast, get_args, get_type_hints
 
+import msgspec
 import redis.exceptions as faults
 
-from ledger.deadlines import OutOfPatience, give_up_at
+from ledger.deadlines import GaveUp, give_up_at
 from ledger.port import LedgerError, LedgerUnavailable
 from ledger.unreadable import tell_unreadable
 from telemetry.metrics import REDIS_COMMANDS, REDIS_ERRORS
@@ -45,11 +46,11 @@ MAX_CONCURRENT = 32
 wake-up of thousands of waiters must not open thousands of sockets."""
 
 QUEUE_TIMEOUT_S = 10.0
-"""How long a command may wait for its turn. Nobody waits longer unless Redis hangs, and then readers go to the host."""
+"""How long a command may wait for its turn. Only where Redis hangs would it wait longer."""
 
 LONGEST_S = 40.0
 """No command takes longer: its turn, and two attempts with the time limits of `ledger.redis.topology`, to connect and
-to be answered, the second behind a batch that hangs. Whoever has more patience needs no timer for it."""
+to be answered, the second behind a batch that hangs. A deadline beyond that needs no timer."""
 
 RETRY_DELAY_S = 0.1
 """At most this long before the one retry, at random: enough for a connection cut by a restart, too short to pile up."""
@@ -78,16 +79,23 @@ class Script(Generic[P, R]):
     """A Lua script that can be called like the stub it was made from, with `Scripts` as the first argument."""
 
     def __init__(self, stub: Callable[P, R], lua: str, *, idempotent: bool) -> None:
-        hints = get_type_hints(stub, include_extras=True)
         parameters = inspect.signature(stub).parameters
         if any(parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters.values()):
             raise TypeError(f"{stub.__name__}: all parameters of a script are keyword-only.")
-        if _LUA_WORDS & parameters.keys():
-            raise TypeError(f"{stub.__name__}: {sorted(_LUA_WORDS & parameters.keys())} cannot be names in Lua.")
+        hints: dict[str, Any] = {}
+        self._groups: list[str] = []
+        for name, hint in get_type_hints(stub, include_extras=True).items():
+            if name in parameters and hasattr(hint, "__struct_fields__"):
+                self._groups.append(name)
+                hints |= get_type_hints(hint, include_extras=True)
+            elif name in parameters:
+                hints[name] = hint
+        if _LUA_WORDS & hints.keys():
+            raise TypeError(f"{stub.__name__}: {sorted(_LUA_WORDS & hints.keys())} cannot be names in Lua.")
         self.name = stub.__name__.strip("_")
         self.idempotent = idempotent
-        self._keys = [name for name in parameters if _is_key(hints[name])]
-        self._args = [name for name in parameters if not _is_key(hints[name])]
+        self._keys = [name for name in hints if _is_key(hints[name])]
+        self._args = [name for name in hints if not _is_key(hints[name])]
         self.holds = [next(iter(get_args(hints[name])[1:]), "") for name in self._keys]
         """What type each key holds; empty where that is not declared."""
         self._many = bool(self._args) and not _is_scalar(hints[self._args[-1]])
@@ -100,9 +108,12 @@ class Script(Generic[P, R]):
 
     async def __call__(self, scripts: Scripts, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the script. Raises `LedgerUnavailable`."""
-        words: list[Any] = [kwargs[name] for name in self._keys]
+        given: dict[str, Any] = dict(kwargs)
+        for name in self._groups:
+            given |= msgspec.structs.asdict(given.pop(name))
+        words: list[Any] = [given[name] for name in self._keys]
         count = len(words)
-        words.extend(kwargs[name] for name in self._args)
+        words.extend(given[name] for name in self._args)
         if self._many:
             words.extend(words.pop())
         return cast("R", await scripts.run(self, count, words))
@@ -210,7 +221,7 @@ class Scripts:
         return answer
 
     async def _in_time(self, operation: str, attempt: Callable[[], Awaitable[Any]], *, idempotent: bool) -> Any:
-        """Give up as soon as whoever asks does (`ledger.deadlines`)."""
+        """Give up at the deadline of the code that asks (`ledger.deadlines`)."""
         at_s, asked_at = give_up_at(), asyncio.get_running_loop().time()
         if at_s is None or at_s > asked_at + LONGEST_S:
             return await self._sent(operation, attempt, idempotent=idempotent)
@@ -220,7 +231,7 @@ class Scripts:
         except TimeoutError:
             error = self._failed(operation, faults.TimeoutError("no answer while it was of use"))
             if self._answered_at > asked_at:
-                raise OutOfPatience(*error.args) from None
+                raise GaveUp(*error.args) from None
             self.on_unavailable()
             raise error from None
 
@@ -250,7 +261,7 @@ class Scripts:
 
     async def _turn(self, operation: str) -> None:
         if not self._turns.locked():
-            # Comes back at once: no timer for what nobody has to wait for.
+            # Comes back at once, so no timer is needed.
             await self._turns.acquire()
             return
         try:

@@ -3,7 +3,7 @@
 All in one hash slot, since workers ask for the oldest of all callers; there are few of them. Both keys have a TTL::
 
     {deferred}:due               sorted set, "kind|caller|message id" → when it is due
-    {deferred}:items             hash, the same → "attempts left-at", to drop what nobody could do for too long
+    {deferred}:items             hash, the same → "attempts left-at", to drop what is left undone for too long
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _done(*, due: SortedSetKey, items: HashKey, item: str) -> int:
 
 
 class RedisDeferredTasks:
-    """See `ledger.port.DeferredTasks`."""
+    """`ledger.port.DeferredTasks` in Redis."""
 
     def __init__(self, scripts: Scripts, topology: Topology, *, limits: LedgerLimits) -> None:
         self._scripts = scripts
@@ -82,7 +82,6 @@ class RedisDeferredTasks:
         self._ttl_ms = int(limits.deferred_ttl_s * 1000)
 
     async def add(self, task: DeferredTask) -> None:
-        """See `ledger.port.DeferredTasks`."""
         await _add(
             self._scripts,
             due=self._due,
@@ -94,7 +93,6 @@ class RedisDeferredTasks:
         )
 
     async def due(self, limit: int) -> Sequence[DeferredTask]:
-        """See `ledger.port.DeferredTasks`."""
         found = await _due(self._scripts, due=self._due, items=self._items, limit=limit, ttl_ms=self._ttl_ms)
         tasks = []
         for item, due_s, attempts in found:
@@ -108,11 +106,9 @@ class RedisDeferredTasks:
         return tuple(tasks)
 
     async def done(self, task: DeferredTask) -> None:
-        """See `ledger.port.DeferredTasks`."""
         await _done(self._scripts, due=self._due, items=self._items, item=_item(task))
 
     async def depth(self) -> int:
-        """See `ledger.port.DeferredTasks`."""
         return int(await self._scripts.command("ZCARD", self._due, idempotent=True, holds="zset"))
 
 

@@ -50,7 +50,7 @@ HEALTH_CHECK_S = 15.0
 """A connection idle for longer is tried with a PING before use: proxies and firewalls drop idle ones silently."""
 
 _READER = {"health_check_interval": 0}
-"""Settings of connections that read published messages: the doorbell asks for signs of life itself."""
+"""Settings of connections that read published messages: their reader sends its own PINGs."""
 
 DEFAULT_PORTS = {"standalone": 6379, "cluster": 6379, "sentinel": 26379}
 
@@ -230,15 +230,12 @@ class Standalone(Topology):
 
     @property
     def commands(self) -> Commands:
-        """See `Topology`."""
         return self._commands
 
     def pubsub(self) -> AbstractAsyncContextManager[PubSub]:
-        """See `Topology`."""
         return self._reader.pubsub()
 
     async def aclose(self) -> None:
-        """See `Topology`."""
         await self._commands.aclose()
         await _close(self.client)
         await _close(self._reader)
@@ -269,15 +266,13 @@ class SentinelTopology(Topology):
 
     @property
     def commands(self) -> Commands:
-        """See `Topology`."""
         return self._commands
 
     def pubsub(self) -> AbstractAsyncContextManager[PubSub]:
-        """See `Topology`. Reads from the primary; a demoted one is closed by its Sentinel."""
+        """Reads from the primary; a demoted one is closed by its Sentinel."""
         return self._reader.pubsub()
 
     async def aclose(self) -> None:
-        """See `Topology`."""
         await self._commands.aclose()
         for client in (self.client, self._reader, *self._sentinel.sentinels):
             await _close(client)
@@ -302,17 +297,16 @@ class ClusterTopology(Topology):
             ssl=url.tls,
             **{**_connection(url), "retry": None},
         )
-        self._seeds = dict(self._cluster.nodes_manager.startup_nodes)
+        self._first_nodes = dict(self._cluster.nodes_manager.startup_nodes)
 
     @property
     def commands(self) -> Commands:
-        """See `Topology`."""
         return self
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send a command to the node that holds its keys."""
         # redis-py drops every node that failed from those it starts with, and after an outage of all has none left.
-        self._cluster.nodes_manager.startup_nodes.update(self._seeds)
+        self._cluster.nodes_manager.startup_nodes.update(self._first_nodes)
         try:
             return await self._cluster.execute_command(*args, **options)
         except (AttributeError, RuntimeError) as error:
@@ -321,7 +315,7 @@ class ClusterTopology(Topology):
 
     @asynccontextmanager
     async def pubsub(self) -> AsyncIterator[PubSub]:
-        """See `Topology`. Each call takes the next node, so a dead one is left behind."""
+        """Each call takes the next node, so a dead one is left behind."""
         known = [(node.host, int(node.port)) for node in self._cluster.get_nodes()] or list(self._url.nodes)
         host, port = known[self._next % len(known)]
         self._next += 1
@@ -335,7 +329,6 @@ class ClusterTopology(Topology):
             await _close(client)
 
     async def aclose(self) -> None:
-        """See `Topology`."""
         await self._cluster.aclose()
 
 

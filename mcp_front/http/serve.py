@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import logging
 import random
@@ -10,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -30,7 +32,7 @@ from mcp_front.http.connection import Connection
 from mcp_front.http.files import Files
 from mcp_front.limits import HeldCalls
 from mcp_front.listen import Inboxes
-from mcp_front.server import Ctx, build_server, only_reads
+from mcp_front.server import Ctx, build_server, client_name, only_reads
 from mcp_front.settings import FrontSettings
 from mcp_front.timer_wheel import TimerWheel
 from mcp_front.tools.context import Progress, ToolContext
@@ -47,6 +49,18 @@ log = logging.getLogger(__name__)
 GC_THRESHOLDS = (20_000, 20, 100)
 """Collections of the young and of everything are rarer than Python's default: with 10,000 held calls each full one
 would stop the process for 100 ms, and next to nothing here is freed by them."""
+
+
+LARGE_BLOCK_BYTES = 128 * 1024
+"""From here on glibc takes each block of memory from the system and gives it back when it is freed. By itself it raises
+this limit up to 32 MiB, and then what large requests leave stays with the process: 200 MB more in ``make attack``."""
+_M_MMAP_THRESHOLD = -3
+
+
+def give_back_large_blocks() -> None:
+    """Have the C library give the memory of large requests back to the system; without effect where it cannot."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
 
 
 KEPT_FILES = 1024
@@ -251,6 +265,7 @@ class HttpRequests:
             directory=self._directory.for_caller(request.caller.address),
             progress=progress if request.accepts_stream else None,
             drain=self._drain,
+            client=client_name(ctx),
             answer=request.answer,
         )
 
@@ -305,6 +320,7 @@ async def serve_http(
     """
     rng = rng or random.Random()
     loop = asyncio.get_running_loop()
+    give_back_large_blocks()
     drain = Drain()
     timer_wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
     parking: Parking | None = getattr(store, "shared_tokens", None)

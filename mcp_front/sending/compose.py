@@ -2,46 +2,52 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
+from collections.abc import Generator
 
 import msgspec
 
 from fmsg.errors import BadInput
 from fmsg.message import Draft, Message, participants
+from fmsg.pieces import at_once, in_pieces
 from fmsg.redact import quoted, redact_long
+from fmsg.transfer import check_media_type
 from mcp_front.failures import ToolFailure
-from mcp_front.render import media_type
 from mcp_front.sending.uploads import Upload, refuse_credential
 
 DEFAULT_TYPE = "text/markdown; charset=utf-8"
 """FMSG-007, send_message."""
 
-MOST_TYPE_CHARS = 255
-"""Of a media type with its parameters; those in use are below 80."""
+PIECE_CHARS = 256 * 1024
+"""Of a text encoded and hashed at once: about a millisecond."""
 
-_PARAMETERS = re.compile(r"[\x20-\x7e]*")
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;\"']*)", re.IGNORECASE)
+MOST_PLACEHOLDER_CHARS = 60
 _PLACEHOLDER = re.compile(r"\[redacted ([^\]]{1,40})\]")
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """A message. ``parent`` is what the host is told (an id or a batch's hash), ``parent_id`` its id.
 
-    ``redacted`` names the kind of each credential that was replaced in topic and body.
+    ``redactions`` credentials were replaced in topic and body, of the kinds in ``redacted``.
     """
 
     from_: str
     to: tuple[str, ...]
     topic: str
     body: str
+    size_bytes: int
+    """Of the body in UTF-8."""
     type: str
     important: bool
     no_reply: bool
     parent: int | str | None
     parent_id: int | None
     uploads: tuple[Upload, ...]
-    redacted: tuple[str, ...]
+    redactions: int
+    redacted: frozenset[str]
 
     def draft(self) -> Draft:
         """The draft to create. A reply has no topic (FMSG-003)."""
@@ -49,7 +55,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
             from_=self.from_,
             to=self.to,
             type=self.type,
-            size=len(self.body.encode()),
+            size=self.size_bytes,
             data=self.body,
             pid=self.parent,
             topic=self.topic or None,
@@ -73,41 +79,79 @@ async def compose(
 ) -> Outgoing:
     """The message with every credential in topic and body replaced. Raises `BadInput` for a type that is none."""
     _check_type(type_)
-    clean_topic, in_topic = await cleaned(topic)
-    clean_body, in_body = await cleaned(body)
+    clean_topic, clean_body = await cleaned(topic), await cleaned(body)
+    size_bytes, _ = await measured(clean_body.text, argument="body")
     return Outgoing(
         from_=from_,
         to=to,
-        topic=clean_topic,
-        body=clean_body,
+        topic=clean_topic.text,
+        body=clean_body.text,
+        size_bytes=size_bytes,
         type=type_,
         important=important,
         no_reply=no_reply,
         parent=parent,
         parent_id=parent_id,
         uploads=uploads,
-        redacted=(*in_topic, *in_body),
+        redactions=clean_topic.count + clean_body.count,
+        redacted=clean_topic.kinds | clean_body.kinds,
     )
 
 
-async def cleaned(text: str) -> tuple[str, tuple[str, ...]]:
-    """The text with every credential replaced, and the kind of each."""
+class Cleaned(msgspec.Struct, frozen=True):
+    """A text without credentials, how many were replaced, and of which kinds."""
+
+    text: str
+    count: int = 0
+    kinds: frozenset[str] = frozenset()
+
+
+async def cleaned(text: str) -> Cleaned:
+    """The text with every credential replaced."""
     clean, count = await redact_long(text)
     if not count:
-        return text, ()
-    found = Counter(_PLACEHOLDER.findall(clean))
-    found.subtract(_PLACEHOLDER.findall(text))
-    return clean, tuple(found.elements())
+        return Cleaned(text)
+    found = await in_pieces(_placeholders(clean))
+    found.subtract(await in_pieces(_placeholders(text)))
+    return Cleaned(clean, count, frozenset(+found))
+
+
+def _placeholders(text: str) -> Generator[None, None, Counter[str]]:
+    """How often each kind of credential is named in a placeholder, which a sender may also have written."""
+    found: Counter[str] = Counter()
+    for start in range(0, len(text), PIECE_CHARS):
+        end = start + PIECE_CHARS
+        places = _PLACEHOLDER.finditer(text, start, end + MOST_PLACEHOLDER_CHARS)
+        found.update(place[1] for place in places if place.start() < end)
+        yield
+    return found
 
 
 def _check_type(text: str) -> None:
     refuse_credential(text, argument="type")
-    essence, _, parameters = text.partition(";")
-    if len(text) > MOST_TYPE_CHARS or not media_type(essence.strip()) or not _PARAMETERS.fullmatch(parameters):
-        raise BadInput(f"type: {quoted(text)} is not a media type. Write it like text/markdown.")
-    charset = _CHARSET.search(parameters)
+    charset = _CHARSET.search(check_media_type(text, name="type"))
     if charset is not None and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
         raise BadInput(f"type: the body is sent as UTF-8, not as {quoted(charset[1])}. Write charset=utf-8.")
+
+
+async def measured(text: str, *, argument: str) -> tuple[int, str]:
+    """The size of the text in UTF-8 and its SHA-256, made in pieces. Raises `BadInput` for half a surrogate pair."""
+    work = _measuring(text)
+    try:
+        return at_once(work) if len(text) <= PIECE_CHARS else await in_pieces(work)
+    except UnicodeEncodeError:
+        pass
+    raise BadInput(f"{argument}: holds half a surrogate pair, which is no text. Send the whole character.")
+
+
+def _measuring(text: str) -> Generator[None, None, tuple[int, str]]:
+    size, digest = 0, hashlib.sha256()
+    for start in range(0, len(text), PIECE_CHARS):
+        data = text[start : start + PIECE_CHARS].encode()
+        size += len(data)
+        digest.update(data)
+        yield
+    return size, digest.hexdigest()
 
 
 def reply_all(message: Message, caller: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from fmsg.errors import (
     Transient,
 )
 from fmsg.message import AttachmentInfo, Draft, Message
-from ledger.deadlines import BEST_EFFORT_S, patient_for
+from ledger.deadlines import BEST_EFFORT_S, answered_within
 from ledger.port import DeferredTask, DeferredTasks, LedgerError
 from ledger.values import CallerKey
 from mcp_front.failures import ToolFailure
@@ -227,7 +227,7 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
     async def _leave(self, kind: str, draft_id: int, *, due_in_s: float) -> None:
         task = DeferredTask(kind=kind, caller=self.caller, message_id=draft_id, due_s=self.clock() + due_in_s)
         try:
-            with patient_for(BEST_EFFORT_S):
+            with answered_within(BEST_EFFORT_S):
                 await self.deferred.add(task)
         except LedgerError:
             log.warning(
@@ -237,7 +237,7 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
     async def _done(self, kind: str, draft_id: int) -> None:
         task = DeferredTask(kind=kind, caller=self.caller, message_id=draft_id, due_s=0.0)
         try:
-            with patient_for(BEST_EFFORT_S):
+            with answered_within(BEST_EFFORT_S):
                 await self.deferred.done(task)
         except LedgerError:
             log.warning(

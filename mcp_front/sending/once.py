@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from fmsg.errors import BadInput
-from ledger.deadlines import BEST_EFFORT_S, patient_for
+from ledger.deadlines import BEST_EFFORT_S, answered_within
 from ledger.port import Documents, LedgerError, Versioned
 from ledger.unreadable import tell_unreadable
 from ledger.values import CallerKey
@@ -158,7 +158,7 @@ class Once:
     async def sent(self, time_s: float) -> None:
         """Note that the message is out. What cannot be written now, the next call learns from the draft."""
         try:
-            with patient_for(BEST_EFFORT_S):
+            with answered_within(BEST_EFFORT_S):
                 await self._change(time_s=time_s)
         except (Lost, Unreadable, LedgerError):
             log.warning("sent message not noted", extra={"action": "once_not_noted", "caller": self._post.caller})
@@ -254,7 +254,7 @@ class Once:
         while True:
             await asyncio.sleep(RENEW_S)
             try:
-                with patient_for(BEST_EFFORT_S):
+                with answered_within(BEST_EFFORT_S):
                     await self._change()
             except (Lost, Unreadable):
                 return
@@ -265,7 +265,7 @@ class Once:
         """Leave the key to the next call: free where nothing was sent for certain, else with the draft to look at."""
         try:
             async with self._changing:
-                with patient_for(BEST_EFFORT_S):
+                with answered_within(BEST_EFFORT_S):
                     await self._leave_key(free=free)
         except (Unreadable, LedgerError):
             log.warning("key not let go", extra={"action": "once_kept", "caller": self._post.caller})

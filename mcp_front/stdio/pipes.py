@@ -35,7 +35,7 @@ class Sink(Protocol):
     """Where bytes go."""
 
     gone: asyncio.Event
-    """Set when nobody reads any more, as far as that can be told without writing."""
+    """Set when the reader has closed its end."""
 
     async def write(self, data: bytes) -> None:
         """Write all of it, waiting while the other side does not read. Raises `OSError` when it has gone."""

@@ -27,10 +27,10 @@ from mcp_front.drain import Drain
 from mcp_front.failures import CORRECT_IT, ToolFailure
 from mcp_front.limits import HeldCalls
 from mcp_front.listen import Inboxes
-from mcp_front.server import Ctx, NotConfigured, build_server
+from mcp_front.server import Ctx, NotConfigured, build_server, client_name
 from mcp_front.settings import FrontSettings
-from mcp_front.stdio.early_initialize import Greeted
-from mcp_front.stdio.file_descriptors import Wire
+from mcp_front.stdio.early_initialize import AlreadyRead
+from mcp_front.stdio.file_descriptors import ClientDescriptors
 from mcp_front.stdio.messages import Answer, LineReader, cancelled_request, error
 from mcp_front.stdio.pipes import Lines, LineTooLong, Sink, lines_from, sink_to
 from mcp_front.tools.context import Progress, ToolContext
@@ -64,7 +64,7 @@ class _Served:
 
 
 class StdioRequests:
-    """See `mcp_front.server.Requests`: one caller for the whole process, established by the first call."""
+    """`mcp_front.server.Requests` of stdio: one caller for the whole process, established by the first call."""
 
     def __init__(
         self, settings: FrontSettings, api_key: str | None, backend: Backend, drain: Drain, fault: str | None
@@ -80,7 +80,6 @@ class StdioRequests:
         self._address: str | None = None
 
     async def context(self, ctx: Ctx, progress: Progress | None) -> ToolContext:
-        """See `Requests`."""
         served, api_key = await self._served()
         caller = await served.callers.identify(api_key)
         self._address = caller.address
@@ -92,17 +91,16 @@ class StdioRequests:
             directory=served.directory.for_caller(caller.address),
             progress=progress,
             drain=self._drain,
+            client=client_name(ctx),
         )
 
     async def address(self, ctx: Ctx) -> str | None:
-        """See `Requests`."""
         return self._address
 
     def may_write(self, ctx: Ctx) -> bool:
         return True
 
     def name(self, ctx: Ctx) -> str:
-        """See `Requests`."""
         return str(ctx.request_id)
 
     async def run(self) -> None:
@@ -199,21 +197,21 @@ class _Traffic:
 
 async def serve_stdio(
     settings: FrontSettings,
-    wire: Wire,
+    descriptors: ClientDescriptors,
     *,
     api_key: str | None,
     backend: Backend,
     version: str,
     stop: asyncio.Event,
     tools: Mapping[str, Tool] | None = None,
-    greeted: Greeted = Greeted(),  # noqa: B008 - a frozen value
+    already_read: AlreadyRead = AlreadyRead(),  # noqa: B008 - a frozen value
     fault: str | None = None,
 ) -> None:
     """Serve one client until it closes its end or ``stop`` is set; calls that run then are finished.
 
-    ``wire`` comes from `mcp_front.stdio.file_descriptors.claim`, called before anything else of the process;
-    ``greeted`` from a `mcp_front.stdio.early_initialize.Greeter`, if one was at work. ``fault`` is what is wrong with
-    the environment: every call is answered with it.
+    ``descriptors`` comes from `mcp_front.stdio.file_descriptors.claim`, called before anything else of the process;
+    ``already_read`` from a `mcp_front.stdio.early_initialize.EarlyInitialize`, if there was one. ``fault`` is what is
+    wrong with the environment: every call is answered with it.
     """
     drain = Drain()
     requests = StdioRequests(settings, api_key, backend, drain, fault)
@@ -228,17 +226,17 @@ async def serve_stdio(
     traffic = _Traffic()
     to_server, from_client = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_client, from_server = anyio.create_memory_object_stream[SessionMessage](0)
-    # What was imported stays for good: the collector need not look at it again.
+    # Imported modules live as long as the process, so the collector need not look at them again.
     gc.freeze()
     gc.enable()
     async with (
-        lines_from(wire.read_fd, first=greeted.data) as lines,
-        sink_to(wire.write_fd) as sink,
+        lines_from(descriptors.read_fd, first=already_read.data) as lines,
+        sink_to(descriptors.write_fd) as sink,
         asyncio.TaskGroup() as tasks,
     ):
         output = _Output(sink, sink.gone)
         serving = tasks.create_task(requests.run())
-        tasks.create_task(_write(from_server, output, traffic, greeted))
+        tasks.create_task(_write(from_server, output, traffic, already_read))
         session = tasks.create_task(server.run(from_client, to_client, server.create_initialization_options()))
         reading = tasks.create_task(_read(lines, to_server, output, traffic))
         endings = [tasks.create_task(event.wait()) for event in (stop, sink.gone)]
@@ -282,7 +280,7 @@ async def _read(
 
 
 class _Output:
-    """Whole lines to the client, from whoever has one, until it has gone."""
+    """Writes whole lines, one at a time, until the client has gone."""
 
     def __init__(self, sink: Sink, gone: asyncio.Event) -> None:
         self._sink = sink
@@ -301,10 +299,13 @@ class _Output:
 
 
 async def _write(
-    from_server: MemoryObjectReceiveStream[SessionMessage], output: _Output, traffic: _Traffic, greeted: Greeted
+    from_server: MemoryObjectReceiveStream[SessionMessage],
+    output: _Output,
+    traffic: _Traffic,
+    already_read: AlreadyRead,
 ) -> None:
     """The server's messages to the client, until the session has ended."""
-    said = greeted.request_id
+    said = already_read.request_id
     async with from_server:
         async for outgoing in from_server:
             message = outgoing.message

@@ -16,10 +16,12 @@ from fmsg.message import Message
 from ledger.values import Arrival
 from mcp_front.bodies import NO_TEXT, BodyText, body_text
 from mcp_front.caller import Caller
-from mcp_front.gather import gather_bounded
+from mcp_front.gather import gather_bounded, gather_with
+from mcp_front.limits import UNBOUNDED_ROOM, AnswerRoom, OverBudget
 from mcp_front.lineage import Lineage, lineage
 from mcp_front.render import Fields, message_item
 from mcp_front.topics import TOPICS
+from mcp_front.waiting.decide import thread_of
 
 BODY_BYTES = 32_768
 """Of one body; get_message gives more."""
@@ -65,14 +67,37 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 class Batch:
     """Fetches for one wait. What it has fetched it keeps, should the wait ask again with another batch."""
 
-    def __init__(self, caller: Caller, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        *,
+        include_thread: bool = False,
+        answer: AnswerRoom = UNBOUNDED_ROOM,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """``answer``: where memory for the bodies is reserved."""
+        self.lineage: Lineage | None = None
+        """The lineage of the batch's last message, where it was asked for and the host gives it."""
         self._caller = caller
+        self._include_thread = include_thread
+        self._answer = answer
         self._sleep = sleep
         self._got: dict[int, Fetched] = {}
 
     async def fit(self, arrivals: Sequence[Arrival]) -> int:
-        """Fetch the batch; how many of its messages, from the first on, one result takes. At least one."""
-        await self._fetch([arrival for arrival in arrivals if arrival.id not in self._got])
+        """Fetch the batch and its topic; how many of its messages, from the first on, one result takes: one or more."""
+        wanted = [arrival for arrival in arrivals if arrival.id not in self._got]
+        root_id, ids = thread_of(arrivals[0]), {arrival.id for arrival in arrivals}
+        if not self._include_thread:
+            await gather_with(self._fetch(wanted), self._ask_topic(root_id, ids))
+            return self._fitting(arrivals)
+        await self._fetch(wanted)
+        count = self._fitting(arrivals)
+        self.lineage = await self._lineage(arrivals[count - 1].id)
+        await self._ask_topic(root_id, ids)  # the lineage mostly has it
+        return count
+
+    def _fitting(self, arrivals: Sequence[Arrival]) -> int:
         used_bytes = 0
         for count, arrival in enumerate(arrivals):
             text = self._got[arrival.id].body.text or ""
@@ -85,22 +110,21 @@ class Batch:
         """The messages of a batch that `fit` has seen, in order."""
         return [self._got[arrival.id] for arrival in arrivals]
 
-    async def topic(self, root_id: int) -> str:
-        """The thread's topic: from a root in the batch, from memory, else from the host; empty where it shows none."""
-        root = self._got.get(root_id)
-        if root is not None and root.message is not None:
-            TOPICS.put(self._caller.key, root_id, root.message.topic or "")
-        known = TOPICS.get(self._caller.key, root_id)
-        if known is None:
-            try:
-                known = (await self._caller.api.message(root_id)).topic or ""
-            except (NotFound, Forbidden):
-                known = ""
-            TOPICS.put(self._caller.key, root_id, known)
-        return known
+    def topic(self, root_id: int | None) -> str:
+        """The thread's topic, as far as it is known; empty where the host shows none."""
+        return "" if root_id is None else TOPICS.get(self._caller.key, root_id) or ""
 
-    async def thread(self, message_id: int) -> Lineage | None:
-        """The lineage of a message of the batch; None where the host does not give it."""
+    async def _ask_topic(self, root_id: int, fetched: set[int]) -> None:
+        """Fetch the topic, unless it is known or comes with the batch."""
+        if not root_id or root_id in fetched or TOPICS.get(self._caller.key, root_id) is not None:
+            return
+        try:
+            topic = (await self._caller.api.message(root_id)).topic or ""
+        except (NotFound, Forbidden):
+            topic = ""
+        TOPICS.put(self._caller.key, root_id, topic)
+
+    async def _lineage(self, message_id: int) -> Lineage | None:
         try:
             found = await lineage(self._caller.api, message_id)
         except (NotFound, Forbidden):
@@ -115,9 +139,6 @@ class Batch:
             limit = min(HOST_PAGE, len(arrivals) + PAGE_HEADROOM)
             page = await self._caller.api.list_received(limit=limit)
             messages = {message.id: message for message in page.messages if not message.is_draft}
-            for message in messages.values():
-                if message.pid is None:
-                    TOPICS.put(self._caller.key, message.id, message.topic or "")
 
         async def one(arrival: Arrival) -> Fetched:
             message = messages.get(arrival.id)
@@ -125,6 +146,8 @@ class Batch:
                 message = await self._readable(arrival.id)
             if message is None:
                 return Fetched(arrival=arrival, message=None, body=NO_TEXT)
+            if message.pid is None:
+                TOPICS.put(self._caller.key, message.id, message.topic or "")
             return Fetched(arrival=arrival, message=message, body=await self._body(message))
 
         for fetched in await gather_bounded(one, arrivals):
@@ -132,8 +155,9 @@ class Batch:
 
     async def _body(self, message: Message) -> BodyText:
         try:
+            await self._answer.reserve(min(message.size, BODY_BYTES))
             return await body_text(self._caller.api, message, max_bytes=BODY_BYTES)
-        except (NotFound, Forbidden):
+        except (NotFound, Forbidden, OverBudget):
             return BodyText("", truncated=True)
 
     async def _readable(self, message_id: int) -> Message | None:

@@ -33,5 +33,7 @@ class ToolContext:
     """None where the client asked for no progress."""
     drain: asyncio.Event
     """Set when the process is about to end: waits answer."""
+    client: str = ""
+    """The name the client gave itself; empty where it gave none."""
     answer: AnswerRoom = UNBOUNDED_ROOM
     """Memory for the content of the answer: tools reserve it before they fetch."""

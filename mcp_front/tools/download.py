@@ -20,11 +20,11 @@ from fmsg.transfer import Download, meant_name
 from mcp_front import schemas
 from mcp_front.bodies import read_text
 from mcp_front.failures import ToolFailure, failure_of
+from mcp_front.files import Target
 from mcp_front.framing import STATEMENT, Clean, Report, quoted, visible
 from mcp_front.render import file_type, shown_size, text_like
 from mcp_front.tools.arguments import Arguments, Filled, Reference
 from mcp_front.tools.context import ToolContext
-from mcp_front.tools.saving import Target
 from mcp_front.tools.tool import Block, ToolResult, define
 
 INLINE_BYTES = 1024 * 1024
@@ -90,7 +90,7 @@ async def _downloaded(
         return await _shown(attachment, data, stated=stated, saves=isinstance(arguments, DownloadOrSave), link=link)
     with closing(Target(save_to, within=below)) as target:
         async with context.caller.api.attachment(message_id, filename) as download:
-            size = await target.write(download)
+            size = await target.write(download.chunks)
         return _saved(_Attachment(message_id, filename, file_type(filename, download.content_type), size), target.path)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -58,6 +58,8 @@ class GetMessage(Arguments, frozen=True, kw_only=True):
 
 class GetThread(Arguments, frozen=True, kw_only=True):
     """Which thread, and how much of it."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"max_body_bytes_per_message": "max_body_bytes"}
 
     id: Annotated[Reference, Meta(description="Message the thread leads to")]
     max_messages: Annotated[int, Meta(ge=1, le=MOST_THREAD_MESSAGES, description="Show the root and the newest")] = (

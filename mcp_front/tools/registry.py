@@ -64,7 +64,7 @@ def tools_for(settings: FrontSettings) -> dict[str, Tool]:
 
 
 async def call_tool(context: ToolContext, tool: Tool, arguments: Mapping[str, Any] | None) -> mcp_types.CallToolResult:
-    """Call a tool. Every failure in its domain is a result with ``isError``. Raises nothing but cancellation."""
+    """Call a tool. Every failure in its domain is a result with ``isError``. Only cancellation is raised."""
     started_s = time.monotonic()
     outcome = "cancelled"
     try:
@@ -99,7 +99,7 @@ def _success(result: ToolResult) -> mcp_types.CallToolResult:
 
 
 def _unclean(value: Any) -> Iterator[str]:
-    """The texts that nobody has looked at for credentials."""
+    """The texts that were not yet looked at for credentials."""
     if isinstance(value, str):
         if not isinstance(value, Clean):
             yield value

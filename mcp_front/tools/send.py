@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -30,6 +29,7 @@ from mcp_front.sending.compose import (
     Outgoing,
     cleaned,
     compose,
+    measured,
     parent_of,
     refuse_no_reply,
     refuse_terminal,
@@ -253,15 +253,14 @@ async def _uploads(context: ToolContext, arguments: Sending) -> Uploads:
         for index, item in enumerate(given)
         if item.get("upload")
     }
-    if any(item.get("path") for item in given) or not given:
-        return take_uploads(given, within=context.settings.upload_dir, on_host=on_host)
-    return await asyncio.to_thread(take_uploads, given, within=context.settings.upload_dir, on_host=on_host)
+    return await take_uploads(given, within=context.settings.upload_dir, on_host=on_host)
 
 
 async def _content(arguments: Sending, about: tuple[Any, ...], uploads: Uploads) -> list[Any]:
     """What makes a message the same message, in one order."""
     files = [[upload.filename, upload.content_type, await upload.digest()] for upload in uploads.items]
-    return [list(about), _topic(arguments), _common(arguments), files]
+    _, body = await measured(arguments.body, argument="body")
+    return [list(about), _topic(arguments), _common(arguments) | {"body": body}, files]
 
 
 async def _result(context: ToolContext, outgoing: Outgoing, delivered: Delivered, names: Recipients) -> ToolResult:
@@ -275,7 +274,7 @@ async def _result(context: ToolContext, outgoing: Outgoing, delivered: Delivered
         "topic": outgoing.topic,
         "parent_id": reference(outgoing.parent_id),
         "attachments": attachment_items(delivered.attachments),
-        "redactions": len(outgoing.redacted),
+        "redactions": outgoing.redactions,
     }
     fields |= _redacted(outgoing.redacted) | names.fields()
     refused = await _refused_at_once(context, outgoing.to, delivered.id)
@@ -287,7 +286,7 @@ async def _repeated(
 ) -> ToolResult:
     """The first call's outcome, its details from the message on the host: no store keeps them."""
     message = await context.caller.api.message(outcome.id)
-    redacted = (*(await cleaned(_topic(arguments)))[1], *(await cleaned(arguments.body))[1])
+    topic, body = await cleaned(_topic(arguments)), await cleaned(arguments.body)
     fields: Fields = {
         "id": format_reference(outcome.id),
         "time": rfc3339(outcome.time_s),
@@ -296,15 +295,15 @@ async def _repeated(
         "topic": visible(message.topic or ""),
         "parent_id": reference(parent_id),
         "attachments": attachment_items(message.attachments),
-        "redactions": len(redacted),
+        "redactions": topic.count + body.count,
     }
-    fields |= _redacted(redacted) | names.fields() | {"repeated": True}
+    fields |= _redacted(topic.kinds | body.kinds) | names.fields() | {"repeated": True}
     verb = "This idempotency_key was used: a former call sent"
     return _told(verb, fields, _refused(message), no_reply=message.no_reply)
 
 
-def _redacted(kinds: tuple[str, ...]) -> Fields:
-    return {"redacted": sorted(set(kinds))} if kinds else {}
+def _redacted(kinds: frozenset[str]) -> Fields:
+    return {"redacted": sorted(kinds)} if kinds else {}
 
 
 async def _refused_at_once(context: ToolContext, to: Sequence[str], message_id: int) -> list[Fields]:

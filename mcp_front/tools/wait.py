@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated
 
 import msgspec
@@ -14,13 +14,14 @@ from mcp_front import schemas
 from mcp_front.framing import STATEMENT, Report, quoted, visible
 from mcp_front.lineage import Lineage
 from mcp_front.render import Fields, headline, reference, shown_address, shown_type
+from mcp_front.settings import FrontSettings
 from mcp_front.tools.arguments import Arguments, Filled, Reference
 from mcp_front.tools.batch import Batch, Fetched
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.names import resolve
 from mcp_front.tools.read import newest_and_root, show_body, show_thread_message, thread_bodies, thread_item
 from mcp_front.tools.tool import ToolResult, define
-from mcp_front.waiting.request import WaitOutcome, WaitRequest
+from mcp_front.waiting.request import Reason, WaitOutcome, WaitRequest
 
 SETTLE_S = 3
 """A person's next line of the same thought usually follows within it."""
@@ -36,7 +37,23 @@ SHOWN_PENDING = 5
 SHOWN_SKIPPED = 10
 """Enough to see what happens; get_message and list_messages show the rest."""
 TIMEOUT_BYTES = 560
-"""A timeout is what an agent meets most often, so all of it stays below 600 bytes; details are dropped for that."""
+"""A timeout is what an agent meets most often, so all of it stays below 600 bytes; details are dropped for that. Of
+what is rare all is said: a store or host that is away, what was passed over for good, what is older than the wait."""
+FILTERED: tuple[Reason, ...] = ("from_mismatch", "other_thread")
+"""Reasons for which a message is passed over by this wait, and would be returned by another."""
+PATIENT_S = 230.0
+"""What a single call is capped at."""
+CLIENTS: Mapping[str, tuple[float, float]] = {
+    "claude-code": (PATIENT_S, PATIENT_S),
+    "gemini-cli-mcp-client": (PATIENT_S, PATIENT_S),
+    "goose": (PATIENT_S, PATIENT_S),
+    "qwen-code-mcp-client": (PATIENT_S, PATIENT_S),
+    "opencode": (50.0, PATIENT_S),
+    "Visual Studio Code": (50.0, PATIENT_S),
+}
+"""Clients that are known to let a call run for longer than the usual minute, by the name they give: how long a call
+waits by default without and with progress asked for. Some cut a call after five or ten minutes whatever happens, some a
+minute after the last progress. All others get the operator's default."""
 
 
 class WaitForMessage(Arguments, frozen=True, kw_only=True):
@@ -57,7 +74,7 @@ class WaitForMessage(Arguments, frozen=True, kw_only=True):
         name="from", default=None
     )
     timeout_seconds: (
-        Annotated[int, Meta(ge=0, le=MOST_TIMEOUT_S, description="Default 50; the server caps it")] | None
+        Annotated[int, Meta(ge=0, le=MOST_TIMEOUT_S, description="Default: what your client allows, mostly 50")] | None
     ) = None
     settle_seconds: Annotated[
         int, Meta(ge=0, le=MOST_SETTLE_S, description="Return what follows on the thread within this time together")
@@ -77,7 +94,7 @@ class WaitForMessage(Arguments, frozen=True, kw_only=True):
 
 async def _wait_for_message(context: ToolContext, arguments: WaitForMessage) -> ToolResult:
     request = _request(context, arguments)
-    batch = Batch(context.caller)
+    batch = Batch(context.caller, include_thread=arguments.include_thread, answer=context.answer)
     outcome = await context.waiting.wait(
         context.caller,
         request,
@@ -87,16 +104,13 @@ async def _wait_for_message(context: ToolContext, arguments: WaitForMessage) -> 
     )
     if outcome.status == "timeout":
         return _timeout(outcome, request)
-    found = batch.fetched(outcome.ids)
-    thread = await batch.thread(outcome.ids[-1].id) if arguments.include_thread else None
-    topic = await batch.topic(outcome.thread_root_id) if outcome.thread_root_id else ""
-    return await _message(context, outcome, request, found, topic, thread)
+    return await _message(context, outcome, request, batch)
 
 
 def _request(context: ToolContext, arguments: WaitForMessage) -> WaitRequest:
     settings = context.settings
     after, thread, sender = arguments.after_id, arguments.thread_of, arguments.from_
-    timeout_s = settings.wait_default_s if arguments.timeout_seconds is None else float(arguments.timeout_seconds)
+    timeout_s = default_timeout_s(context) if arguments.timeout_seconds is None else float(arguments.timeout_seconds)
     return WaitRequest(
         after_id=None if after is None else parse_position(after),
         thread_of=None if thread is None else parse_reference(thread, name="thread_of"),
@@ -118,37 +132,43 @@ def _progress(context: ToolContext, timeout_s: float) -> Callable[[float], Await
     return tell
 
 
+def default_timeout_s(context: ToolContext) -> float:
+    """How long a call waits that names no limit: as long as the client is known to let one run.
+
+    An operator who set another default than the usual one wants that for every client.
+    """
+    settings = context.settings
+    limits = CLIENTS.get(context.client)
+    if limits is None or settings.wait_default_s != FrontSettings().wait_default_s:
+        return settings.wait_default_s
+    return min(limits[context.progress is not None], settings.wait_max_s)
+
+
 def _timeout(outcome: WaitOutcome, request: WaitRequest) -> ToolResult:
-    result = _nothing(outcome, _again(outcome, request))
+    result = _nothing(outcome, _next(outcome, request, _again(outcome, request)))
     if _bytes(result) > TIMEOUT_BYTES:
-        result = _nothing(outcome, _again(outcome, None))
-    for details in _details(outcome):
-        fuller = ToolResult(
-            structured=result.structured | _merged(result.structured, details),
-            text=f"{result.text}\n{_spoken(details)}",
-        )
+        result = _nothing(outcome, _next(outcome, request, _again(outcome, None)))
+    for details, spoken in _details(outcome):
+        merged = {name: [*result.structured.get(name, ()), item] for name, item in details.items()}
+        fuller = ToolResult(structured=result.structured | merged, text=f"{result.text}\n{spoken}")
         if _bytes(fuller) <= TIMEOUT_BYTES:
             result = fuller
     return result
 
 
 def _nothing(outcome: WaitOutcome, following: str) -> ToolResult:
-    return ToolResult(structured=_common(outcome) | {"next": following}, text=f"No message. {following}")
+    first = outcome.notes[:1]
+    structured = _common(outcome) | _counts(outcome) | ({"notes": [*first]} if first else {}) | {"next": following}
+    return ToolResult(structured=structured, text=" ".join(["No message.", *first, following]))
 
 
-def _details(outcome: WaitOutcome) -> list[Fields]:
-    notes = [{"notes": [note]} for note in outcome.notes]
-    return [*notes, *({"skipped": [_skipped_item(*skipped)]} for skipped in outcome.skipped[-2:])]
-
-
-def _merged(fields: Fields, details: Fields) -> Fields:
-    return {name: [*fields.get(name, ()), *items] for name, items in details.items()}
-
-
-def _spoken(details: Fields) -> str:
-    if "notes" in details:
-        return f"Note: {details['notes'][0]}."
-    return f"Passed over: {details['skipped'][0]['id']} ({details['skipped'][0]['reason']})."
+def _details(outcome: WaitOutcome) -> list[tuple[Fields, str]]:
+    """What is said where there is room, the more important first: fields, and the same in words."""
+    skipped = [_skipped_item(*each) for each in outcome.skipped[-2:]]
+    return [
+        *(({"notes": note}, note) for note in outcome.notes[1:]),
+        *(({"skipped": item}, f"Passed over: {item['id']} ({item['reason']}).") for item in skipped),
+    ]
 
 
 def _bytes(result: ToolResult) -> int:
@@ -157,26 +177,22 @@ def _bytes(result: ToolResult) -> int:
     return len(json.dumps(answer, ensure_ascii=False).encode())
 
 
-async def _message(
-    context: ToolContext,
-    outcome: WaitOutcome,
-    request: WaitRequest,
-    found: Sequence[Fetched],
-    topic: str,
-    thread: Lineage | None,
-) -> ToolResult:
+async def _message(context: ToolContext, outcome: WaitOutcome, request: WaitRequest, batch: Batch) -> ToolResult:
+    found = batch.fetched(outcome.ids)
+    topic = batch.topic(outcome.thread_root_id)
     fields: Fields = {"notice": STATEMENT} | _common(outcome)
     fields["messages"] = [_item(fetched, outcome) for fetched in found]
     if topic:
         fields["thread_topic"] = visible(topic)
     report = Report()
     report.cite(_opening(outcome, topic))
-    if thread is not None:
-        fields["thread"] = await _thread_before(context, thread, {fetched.arrival.id for fetched in found}, report)
+    if batch.lineage is not None:
+        shown = {fetched.arrival.id for fetched in found}
+        fields["thread"] = await _thread_before(context, batch.lineage, shown, report)
     for fetched in found:
         _show(report, fetched, outcome)
     _show_rest(report, fields, outcome)
-    fields["next"] = _next(outcome, request)
+    fields["next"] = _next(outcome, request, _again(outcome, request))
     report.say(fields["next"])
     return ToolResult(structured=fields, text=report.text())
 
@@ -244,20 +260,47 @@ def _show_rest(report: Report, fields: Fields, outcome: WaitOutcome) -> None:
         skipped = outcome.skipped[-SHOWN_SKIPPED:]
         fields["skipped"] = [_skipped_item(*each) for each in skipped]
         report.say("Passed over: " + ", ".join(f"{message_id} ({reason})" for message_id, reason in skipped) + ".")
+    fields |= _counts(outcome)
     if outcome.notes:
         fields["notes"] = list(outcome.notes)
-        report.say(f"Note: {'; '.join(outcome.notes)}.")
+        report.say(f"Note: {' '.join(outcome.notes)}")
 
 
 def _skipped_item(message_id: int, reason: str) -> Fields:
     return {"id": format_reference(message_id), "reason": reason}
 
 
-def _next(outcome: WaitOutcome, request: WaitRequest) -> str:
-    again = _again(outcome, request)
-    if outcome.reply_target_id is None:
-        return again
-    return f'To answer: reply with id "{outcome.reply_target_id}". {again}'
+def _counts(outcome: WaitOutcome) -> Fields:
+    """What the position moved past and will not bring, and what is older than a wait that begins at "now"."""
+    passed = sum(outcome.skipped_counts.get(reason, 0) for reason in (*FILTERED, "no_reply"))
+    return ({"passed_over": passed} if passed else {}) | (
+        {"older_unread": outcome.older_unread} if outcome.older_unread else {}
+    )
+
+
+def _next(outcome: WaitOutcome, request: WaitRequest, again: str) -> str:
+    answer = "" if outcome.reply_target_id is None else f'To answer: reply with id "{outcome.reply_target_id}". '
+    return f"{answer}{_older(outcome)}{_passed(outcome, request)}{again}"
+
+
+def _older(outcome: WaitOutcome) -> str:
+    if not outcome.older_unread:
+        return ""
+    more = " or more" if outcome.older_unread_more else ""
+    return f"{outcome.older_unread}{more} older unread do not come this way: list_messages with unread_only. "
+
+
+def _passed(outcome: WaitOutcome, request: WaitRequest) -> str:
+    """How to get what the position moved past: filtered messages by going back, ``no_reply`` ones from the list."""
+    filtered = sum(outcome.skipped_counts.get(reason, 0) for reason in FILTERED)
+    silent = outcome.skipped_counts.get("no_reply", 0)
+    text = f"{silent} no_reply passed over: list_messages. " if silent else ""
+    if not filtered:
+        return text
+    if request.subscription:
+        return f"{text}{filtered} others passed over: list_messages. "
+    back = format_reference(outcome.began_id)
+    return f'{text}{filtered} others passed over: wait from after_id "{back}" without filter for those. '
 
 
 def _again(outcome: WaitOutcome, request: WaitRequest | None) -> str:
@@ -276,7 +319,8 @@ WAIT_FOR_MESSAGE = define(
     "wait_for_message",
     "Wait for a message",
     "Wait until a message arrives and return it with its body. Call it in a loop, each time with the after_id of the "
-    "last result: then nothing is lost in between. Your own messages, reactions and no_reply messages do not count.",
+    "last result: then nothing that qualifies is lost. Your own messages, reactions and no_reply messages do not; what "
+    "they, from or thread_of pass over does not come later, and next says how to get it.",
     takes=WaitForMessage,
     gives=schemas.result(
         schemas.NOTICE
@@ -286,6 +330,8 @@ WAIT_FOR_MESSAGE = define(
             "pending": schemas.ANYTHING,
             "pending_count": schemas.WHOLE,
             "skipped": schemas.ANYTHING,
+            "passed_over": schemas.WHOLE,
+            "older_unread": schemas.WHOLE,
             "notes": schemas.TEXTS,
         },
         status=schemas.TEXT,

@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
+import msgspec
+
 from fmsg.errors import FmsgError, HostUnreachable
-from ledger.deadlines import OutOfPatience, patient_until
+from ledger.deadlines import GaveUp, answered_by
 from ledger.port import LedgerUnavailable, NoLedger, StaleEpoch
 from ledger.values import CallerKey, Head
 from mcp_front.caller import Caller
@@ -23,6 +25,7 @@ from mcp_front.waiting.caller_state import Participant, Shared, StepContext
 from mcp_front.waiting.cursor import Cursor, Decided
 from mcp_front.waiting.decide import Return, WaitUntil
 from mcp_front.waiting.policy import Policy, pending_after
+from mcp_front.waiting.positions import OlderUnread
 from mcp_front.waiting.request import (
     TRANSIENT,
     Fit,
@@ -121,7 +124,7 @@ class Timing:
 
     def patience(self) -> AbstractContextManager[None]:
         """Around what is asked of the store: one that hangs must not make the call late."""
-        return patient_until(max(self.deadline, asyncio.get_running_loop().time()) + GRACE_S)
+        return answered_by(max(self.deadline, asyncio.get_running_loop().time()) + GRACE_S)
 
 
 class Held:
@@ -156,6 +159,8 @@ class Held:
         self._cursor: Cursor | None = None
         self._refusal: Exception | None = None
         self._trouble: Exception | None = None
+        self._began_id: int | None = request.after_id
+        self._older: OlderUnread | None = None
         self._backs_off = False
         self._polls = False
         self._failures = self._moves = 0
@@ -259,7 +264,7 @@ class Held:
             self._begin_anew(moved.cause)
         except (NoLedger, StaleEpoch):
             self._begin_anew("epoch")
-        except OutOfPatience as error:
+        except GaveUp as error:
             self._trouble = error
         except LedgerUnavailable as error:
             self._store_failed(error)
@@ -282,6 +287,9 @@ class Held:
             if start is None or isinstance(start, Delivery):
                 self._alarm.rung = start is None
                 return start
+            self._older = start.older or self._older
+            if self._began_id is None:
+                self._began_id = start.position.id
             if start.backlog is not None and not start.backlog.is_empty:
                 GAPS.labels("history").inc()
             self._cursor = Cursor(
@@ -386,7 +394,8 @@ class Held:
             return None
         now_s = found.view.now_s + asyncio.get_running_loop().time() - ready_at
         WAKE_LATENCY.observe(max(now_s - max(decision.due_s, found.view.began_s), 0.0))
-        return answer(found, decision, cursor, after_id=after_id, transport=self.transport, notes=self._notes())
+        outcome = answer(found, decision, cursor, after_id=after_id, transport=self.transport, notes=self._notes())
+        return self._with_hints(outcome)
 
     async def _give_again(self, delivery: Delivery) -> WaitOutcome | None:
         again = not self._policy.is_own(delivery)
@@ -420,7 +429,18 @@ class Held:
         if after_id is None:
             raise self._without_position()
         cursor = self._cursor if accepted else None
-        return answer_nothing(cursor, after_id=after_id, transport=self.transport, notes=self._notes())
+        outcome = answer_nothing(cursor, after_id=after_id, transport=self.transport, notes=self._notes())
+        return self._with_hints(outcome) if accepted else outcome
+
+    def _with_hints(self, outcome: WaitOutcome) -> WaitOutcome:
+        """With what the agent can go back to: where the call began, and what was unread then."""
+        outcome = msgspec.structs.replace(outcome, began_id=self._began_id or 0)
+        if self._older is None or self._context is None:
+            return outcome
+        from_ = self._context.filters.from_
+        coming = {entry.id for entry in (*outcome.ids, *outcome.pending)}
+        older = [id_ for id_, sender in self._older.senders.items() if id_ not in coming and from_ in (None, sender)]
+        return msgspec.structs.replace(outcome, older_unread=len(older), older_unread_more=self._older.more)
 
     def _without_position(self) -> Exception:
         trouble = self._trouble

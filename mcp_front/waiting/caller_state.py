@@ -100,6 +100,7 @@ class CallerState:
         self._wakes: list[Callable[[], None]] = []
         self._activated_at = float("-inf")
         self._needs_credential = False
+        self._left_token = ""
         self._transport: Transport = "poll"
         self._transport_at = float("-inf")
         self._asking = OneAtATime()
@@ -168,6 +169,10 @@ class CallerState:
         before, self._activated_at = self._activated_at, _now()
         try:
             token = await caller.token()
+            if self._needs_credential and token.value == self._left_token:
+                # The feed has it and asks for another one: the host refuses it, or will soon.
+                await caller.confirm(within_s=0.0)
+                token = await caller.token()
             await self._shared.store.activations.activate(
                 self._caller,
                 address=caller.address,
@@ -175,6 +180,7 @@ class CallerState:
                 token=token.value,
                 token_expires_at_s=token.expires_at_s,
             )
+            self._left_token = token.value
         except BaseException:
             self._activated_at = before
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 import msgspec
@@ -23,7 +23,7 @@ from mcp_front.waiting.decide import (
     decide,
     thread_of,
 )
-from mcp_front.waiting.positions import Position, Positions, Start
+from mcp_front.waiting.positions import CUT_S, Position, Positions, Start
 from mcp_front.waiting.request import Reason
 
 CHUNK = 250
@@ -66,7 +66,7 @@ class Cursor:
         max_batch: int,
     ) -> None:
         self.skipped: deque[tuple[int, Reason]] = deque(maxlen=SHOWN)
-        self.skipped_count = 0
+        self.skipped_counts: Counter[Reason] = Counter()
         self.passed: set[int] = set()
         """Ids the position moved past since the start."""
         self.filters = filters
@@ -145,7 +145,7 @@ class Cursor:
             entries=tuple(self.entries),
             after_id=self.position.id,
             now_s=now_s,
-            began_s=now_s - elapsed_s,
+            began_s=now_s - elapsed_s + CUT_S,
             complete=self.complete,
             given=given | start.over if start.over else given,
             returned=returned | start.doubtful,
@@ -159,7 +159,7 @@ class Cursor:
         self.passed.update(entry.id for entry in self.entries[: progress.count])
         del self.entries[: progress.count]
         self.skipped.extend(progress.skipped)
-        self.skipped_count += len(progress.skipped)
+        self.skipped_counts.update(reason for _, reason in progress.skipped)
 
     # Reading
 

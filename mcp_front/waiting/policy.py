@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fmsg.errors import FmsgError
-from ledger.deadlines import BEST_EFFORT_S, patient_for
+from ledger.deadlines import BEST_EFFORT_S, answered_within
 from ledger.port import LedgerError
 from ledger.values import Arrival
 from mcp_front.waiting.backlog import ListPosition, Moved, WaitApi, save_list_position
@@ -110,7 +110,8 @@ async def find_now(context: StepContext) -> Start:
     """Behind the newest message there is at this moment (`Positions.now`)."""
     known = await context.ledger.state(context.caller) if context.transport == "websocket" else None
     caught_up = None if known is not None else await context.state.look(context.look)
-    return await context.positions.now(caught_up, elapsed_s=context.elapsed())
+    start = await context.positions.now(caught_up, elapsed_s=context.elapsed())
+    return msgspec.structs.replace(start, older=await context.positions.older_unread())
 
 
 class AgentPolicy:
@@ -207,7 +208,7 @@ async def pending_after(policy: Policy, context: StepContext | None, api: WaitAp
     if context is None:
         return Pending()
     try:
-        with patient_for(BEST_EFFORT_S):
+        with answered_within(BEST_EFFORT_S):
             async with asyncio.timeout(LOOK_S):
                 return await _count_pending(policy, context, api, max_batch=max_batch)
     except (TimeoutError, Moved, LedgerError, FmsgError) as error:

@@ -14,17 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
-from fmsg.address import same_address
-from fmsg.errors import Forbidden, NotFound
+from fmsg.address import fold, same_address
+from fmsg.errors import FmsgError, Forbidden, NotFound
 from fmsg.message import Message
 from ledger.catch_up import CaughtUp, seen_from
 from ledger.port import Documents, Ledger, NoLedger
 from ledger.values import END, START, Arrival, CallerKey, Found, Head, LedgerState, Seen, StreamId
 from mcp_front.waiting.backlog import (
+    PAGE,
     Backlog,
     ListPosition,
     Moved,
@@ -48,7 +49,10 @@ MARKS_S = 86_400.0
 CLOCKS_S = 2.0
 """How far the clocks of host and ledger are taken to differ, where only the ledger's is at hand."""
 CUT_S = 0.001
-"""Arrival times and the ledger's clock are cut to the millisecond; in doubt a message is younger than the call."""
+"""Arrival times and the ledger's clock are cut to the millisecond, so a comparison with the beginning of a call is in
+doubt by as much."""
+OLDER_WITHIN_S = 2.0
+"""Counting what is older may take so long: it is an extra."""
 AT_ONCE_S = 0.05
 """A call that finds its place so soon after it began looks at the newest entry only, unless that is younger."""
 
@@ -83,7 +87,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Where a wait goes on reading: ``backlog`` first, where there is any, then the ledger's entries after ``after``.
 
     ``epoch`` is the ledger's life. ``over``: ids in the ledger that lie before the position although they are met again
-    from here. ``doubtful``: ids that may have been returned or not.
+    from here. ``doubtful``: ids that may have been returned or not. ``older``: what a wait from now on leaves unread.
     """
 
     position: Position
@@ -92,6 +96,14 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     backlog: Backlog | None = None
     over: frozenset[int] = frozenset()
     doubtful: frozenset[int] = frozenset()
+    older: OlderUnread | None = None
+
+
+class OlderUnread(msgspec.Struct, frozen=True, kw_only=True):
+    """Unread messages from before a wait that begins at "now": id and folded sender; ``more``: there may be others."""
+
+    senders: Mapping[int, str]
+    more: bool
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,6 +229,16 @@ class Positions:
             after=after,
             over=frozenset(entry.id for entry in entries[first_young:] if entry.id not in young),
         )
+
+    async def older_unread(self) -> OlderUnread | None:
+        """What is unread now on the newest page of the list; None where the host does not say so in a moment."""
+        try:
+            async with asyncio.timeout(OLDER_WITHIN_S):
+                page = await self._api.list_received(limit=PAGE)
+        except (TimeoutError, FmsgError):
+            return None
+        unread = [one for one in page.messages if not (one.is_draft or one.is_reaction or one.read)]
+        return OlderUnread(senders={one.id: fold(one.from_) for one in unread}, more=len(page.messages) == PAGE)
 
     async def after(self, position: Position) -> Start:
         """Behind a position. Raises `UnknownPosition` for an id the caller neither received nor sent."""

@@ -15,7 +15,7 @@ position to go on from. Only a subscription whose position nobody knows but the 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -74,7 +74,14 @@ class WaitOutcome(msgspec.Struct, frozen=True, kw_only=True):
     pending_count: int = 0
     skipped: tuple[tuple[int, Reason], ...] = ()
     """What the position moved past without returning it (the newest, where there are many)."""
-    skipped_count: int = 0
+    skipped_counts: Mapping[Reason, int] = {}
+    """How many it moved past, by reason."""
+    began_id: int = 0
+    """The position this call began with: from there a wait without filters brings what they passed over."""
+    older_unread: int = 0
+    """Unread messages from before a call that began at "now", as far as the newest page of the list shows them."""
+    older_unread_more: bool = False
+    """Whether there may be more of them."""
     already_returned: frozenset[int] = frozenset()
     """Those of the batch that an earlier call returned above its ``after_id``."""
     redelivered: frozenset[int] = frozenset()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ledger.port import LedgerUnavailable
 from mcp_front.waiting.cursor import Cursor, Decided
 from mcp_front.waiting.decide import SHOWN, Return, thread_of
@@ -11,9 +13,9 @@ from mcp_front.waiting.subscriptions import Delivery
 
 STORE_AWAY = (
     "The server's store is away, so nothing new can be returned. Call again with the same after_id. "
-    "Nothing is lost, and list_messages still works."
+    "list_messages still works."
 )
-HOST_AWAY = "The fmsg host has not answered for some time. Nothing is lost: call again."
+HOST_AWAY = "The fmsg host has not answered for some time. Call again with the same after_id."
 NO_THREAD = "The thread of this message could not be determined, so it is returned alone."
 
 
@@ -39,7 +41,7 @@ def answer(
         pending=decision.pending,
         pending_count=decision.pending_count,
         skipped=skipped[-SHOWN:],
-        skipped_count=cursor.skipped_count + len(decision.progress.skipped),
+        skipped_counts=cursor.skipped_counts + Counter(reason for _, reason in decision.progress.skipped),
         already_returned=frozenset(entry.id for entry in decision.batch if entry.id in found.view.returned),
         notes=(*(text for text in own_notes if text), *notes),
         transport=transport,
@@ -75,7 +77,7 @@ def answer_nothing(
         status="timeout",
         after_id=after_id,
         skipped=tuple(cursor.skipped) if cursor else (),
-        skipped_count=cursor.skipped_count if cursor else 0,
+        skipped_counts=cursor.skipped_counts if cursor else {},
         notes=notes,
         transport=transport,
     )

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from ledger.deadlines import BEST_EFFORT_S, patient_for
+from ledger.deadlines import BEST_EFFORT_S, answered_within
 from ledger.port import LedgerError, Store
 from ledger.values import CallerKey
 from mcp_front.caller import Caller
@@ -162,7 +162,7 @@ class Waiting:
             if self._shared.store_is_away:
                 continue
             try:
-                with patient_for(BEST_EFFORT_S):
+                with answered_within(BEST_EFFORT_S):
                     await self._store.ping()  # a store that takes no writes must be noticed where nothing is written
                     now = frozenset(member.id for member in await self._store.fleet.members())
             except LedgerError:

@@ -29,8 +29,6 @@ from ops.terminal import in_colour, width
 Group = Literal["configuration", "host", "redis", "sign-in", "proxy"]
 """Checks that are made together."""
 
-GROUPS: tuple[Group, ...] = ("configuration", "host", "redis", "sign-in", "proxy")
-
 ROLES = ("stdio", "fleet", "front", "daemon", "worker", "up")
 """What the environment may be meant for."""
 
@@ -41,7 +39,7 @@ MAX_KEY_BYTES = 4096
 """A key is under 200 bytes. Another file that was named by mistake is refused, and its contents are sent nowhere."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line says."""
 
     role: str | None = None
@@ -60,7 +58,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return Finding(check=group, level="failure" if group in self.only else "skipped", tried=tried, came=came, do=do)
 
 
-def doctor(options: Options, *, as_json: bool) -> int:
+def doctor(options: DoctorOptions, *, as_json: bool) -> int:
     """Run the checks and print them. Returns the exit status: see `ops.doctor.findings.exit_status`."""
     # The libraries' log lines would be printed in between; what they say is in the findings.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -85,7 +83,7 @@ def doctor(options: Options, *, as_json: bool) -> int:
 
 
 async def _run(
-    options: Options, environ: Mapping[str, str], *, role: str, key: str | None, aloud: bool
+    options: DoctorOptions, environ: Mapping[str, str], *, role: str, key: str | None, aloud: bool
 ) -> list[Finding]:
     if aloud:
         print(f"Looking at this environment as one for {'a fleet' if role == 'fleet' else f'`{role}`'}.\n")
@@ -99,7 +97,7 @@ async def _run(
 
 
 async def examine(
-    options: Options, environ: Mapping[str, str], *, role: str, key: str | None = None
+    options: DoctorOptions, environ: Mapping[str, str], *, role: str, key: str | None = None
 ) -> AsyncIterator[Finding]:
     """All findings, in order. They may hold secrets still: `Clean` takes those out."""
     configuration = check_configuration(environ, role=role)
@@ -133,7 +131,7 @@ async def examine(
         yield await check_proxy(options.mcp_url, key, options.hold_s)
 
 
-async def _host(options: Options, settings: Settings, *, role: str, key: str | None) -> AsyncIterator[Finding]:
+async def _host(options: DoctorOptions, settings: Settings, *, role: str, key: str | None) -> AsyncIterator[Finding]:
     try:
         http = parts.host_http(settings)
     except SettingError as error:
@@ -145,7 +143,7 @@ async def _host(options: Options, settings: Settings, *, role: str, key: str | N
             yield finding
 
 
-async def _redis(options: Options, settings: Settings, *, role: str) -> AsyncIterator[Finding]:
+async def _redis(options: DoctorOptions, settings: Settings, *, role: str) -> AsyncIterator[Finding]:
     if settings.redis_url is None and role == "up":
         yield check_own_server()
         return
@@ -173,7 +171,7 @@ async def _redis(options: Options, settings: Settings, *, role: str) -> AsyncIte
         yield finding
 
 
-async def _sign_in(options: Options, settings: Settings) -> AsyncIterator[Finding]:
+async def _sign_in(options: DoctorOptions, settings: Settings) -> AsyncIterator[Finding]:
     if settings.public_url is None:
         if "sign-in" in options.only:
             do = "Set it to the URL under which clients reach the fronts."

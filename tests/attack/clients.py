@@ -177,6 +177,22 @@ async def downloads_unread(me: Attacker) -> None:
         await asyncio.sleep(12 * min(1.0, me.scale + 0.1))
 
 
+async def hundred_of_everything(me: Attacker) -> None:
+    """A hundred connections of one key: forty uploads, forty downloads and twenty messages that nobody reads."""
+
+    async def unread(tool: str, **arguments: Any) -> None:
+        body = rpc("tools/call", {"name": tool, "arguments": {"id": "1", **arguments}})
+        async with me.line() as (_, writer):
+            writer.write(me.head(len(body)) + body)
+            await asyncio.sleep(15 * min(1.0, me.scale + 0.1))
+
+    await asyncio.gather(
+        *(_sent(me, filling) for filling in (b"eyJ.", b"a", "\U0001f600".encode(), b"\\n") * 10),
+        *(unread("download_attachment", filename="a.txt", max_inline_bytes=10 * MIB) for _ in range(40)),
+        *(unread("get_message") for _ in range(20)),
+    )
+
+
 async def declared_only(me: Attacker) -> None:
     """A hundred uploads that are declared, begun, and go no further."""
     async with contextlib.AsyncExitStack() as stack:
@@ -244,12 +260,12 @@ async def broken_off_waits(me: Attacker) -> None:
 async def calls(me: Attacker) -> None:
     """Every tool that asks the host, several times at once: for what a hostile host answers."""
     message = {"id": "1"}
-    for _ in range(2):
+    for _ in range(me.many(2)):
         await asyncio.gather(
             *(me.call("list_messages") for _ in range(3)),
             *(me.call("get_message", **message) for _ in range(3)),
             *(me.call("download_attachment", **message, filename="a.txt", max_inline_bytes=10 * MIB) for _ in range(3)),
-            me.call("wait_for_message", after_id="0", timeout_seconds=2),
+            me.call("wait_for_message", after_id="0", timeout_seconds=1),
             me.call("get_thread", **message),
         )
 
@@ -268,6 +284,7 @@ ATTACKS: dict[str, Attack] = {
         sends_emoji,
         worst_at_once,
         downloads_unread,
+        hundred_of_everything,
         declared_only,
         unknown_sender,
         guessed_keys,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -10,6 +12,8 @@ from pathlib import Path
 BETWEEN_S = 0.02
 """Between two questions."""
 TIMEOUT_S = 60.0
+ENDED_MB = 4000.0
+"""A process that grows beyond it is ended: the machine has other things to do."""
 
 
 class Watch(threading.Thread):
@@ -20,6 +24,8 @@ class Watch(threading.Thread):
         self._port = port
         self._pid = pid
         self._times_s: list[float] = []
+        self.killed = False
+        """Whether the process was ended for its size."""
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
@@ -35,6 +41,9 @@ class Watch(threading.Thread):
                 line.close()
             with self._lock:
                 self._times_s.append(time.perf_counter() - begun)
+            if not self.killed and self.memory_mb > ENDED_MB:
+                self.killed = True
+                os.kill(self._pid, signal.SIGKILL)
         line.close()
 
     def begin(self) -> None:
@@ -62,7 +71,7 @@ class Watch(threading.Thread):
     @property
     def peak_mb(self) -> float:
         """The most memory the process had since `begin`, in MB."""
-        return _status_kb(self._pid, "VmHWM") / 1000
+        return ENDED_MB if self.killed else _status_kb(self._pid, "VmHWM") / 1000
 
     @property
     def memory_mb(self) -> float:
@@ -76,5 +85,8 @@ class Watch(threading.Thread):
 
 
 def _status_kb(pid: int, field: str) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith(f"{field}:")).split()[1])
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{field}:")), 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.embedded import EmbeddedRedis, find_servers
+from ledger.embedded import EmbeddedRedis, packaged_servers
 from ledger.port import LedgerUnavailable, NoLedger
 from ledger.redis.topology import connect
 from ledger.values import START, Arrival, Baseline, CallerKey, LedgerState, Seen
@@ -16,7 +16,7 @@ from tests.contract.backends import RedisBackend, redis_backend
 
 pytestmark = pytest.mark.processes
 
-PROGRAMS = [pytest.param(program, id=program.name) for program in find_servers()]
+PROGRAMS = [pytest.param(program, id=program.name) for program in packaged_servers()]
 CALLERS = [CallerKey(f"{k:032x}") for k in range(3)]
 WRITERS = 4
 CRASHES = 3

@@ -20,7 +20,13 @@ MAX_ENTRIES = 20
 ROOMY = LedgerLimits(max_gone=400)
 """As large as in use, but for what is remembered of trimmed entries."""
 
-KINDS = ["memory", "fakeredis", "redis-server", "valkey-server"]
+KINDS = [
+    "memory",
+    "fakeredis",
+    "redis-server",
+    "valkey-server",
+    pytest.param("cluster", marks=pytest.mark.processes),
+]
 
 
 @asynccontextmanager
@@ -30,6 +36,13 @@ async def made(kind: str, request: pytest.FixtureRequest, limits: LedgerLimits) 
         yield MemoryBackend(limits)
     elif kind == "fakeredis":
         async with redis_backend(FakeTopology, limits) as found:
+            yield found
+    elif kind == "cluster":
+        nodes = request.getfixturevalue("redis_servers").cluster()
+        for node in nodes:
+            flush(node)
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+        async with redis_backend(lambda: connect(f"redis+cluster://:{nodes[0].password}@{hosts}"), limits) as found:
             yield found
     else:
         servers: RedisServers = request.getfixturevalue("redis_servers")

@@ -95,6 +95,22 @@ async def test_without_the_store_each_daemon_keeps_to_its_share() -> None:
     assert crowd.moments[-1] - crowd.moments[0] >= 29 / 46 - 0.1
 
 
+async def test_a_fault_of_ours_stops_no_other_feed(caplog: pytest.LogCaptureFixture) -> None:
+    crowd = Crowd(2, per_s=200.0)
+    pacer = crowd.pacers[0]
+
+    async def broken(*_: object, **__: object) -> None:
+        raise AttributeError("a fault")
+
+    vars(crowd.fleet)["reserve_connects"] = broken
+    faulty = Wants(crowd)
+    vars(faulty)["connect"] = lambda: 1 / 0
+    pacer.ask(faulty, urgent=True)
+    pacer.ask(Wants(crowd), urgent=True)
+    await play(crowd, 1)
+    assert {record.__dict__["action"] for record in caplog.records} == {"slots_failed", "connect_failed"}
+
+
 async def test_a_caller_without_a_socket_goes_before_one_that_moves_and_who_changed_its_mind_costs_no_slot() -> None:
     crowd = Crowd(1, per_s=200.0)
     (pacer,) = crowd.pacers

@@ -23,11 +23,11 @@ from tests.chaos.mail import Mail, Mix
 from tests.chaos.story import to_stderr
 from tests.fleet.drawing import Mark, Span, draw
 from tests.fleet.panels import Shown, panels, show
+from tests.fleet.play import Plan, agents_of
 from tests.fleet.prometheus import INSTALL as NO_PROMETHEUS
 from tests.fleet.prometheus import Prometheus, find_prometheus, watching
 from tests.fleet.proxy import INSTALL as NO_PROXY
 from tests.fleet.proxy import find_proxy, in_front_of
-from tests.fleet.story import Plan, crowd
 
 SIZES = Sizes(fronts=2, daemons=2, workers=1)
 EVERY_S, STEP_S = 5.0, 3.0
@@ -38,11 +38,11 @@ TOOLS = ("list_messages", "list_sent", "whoami")
 """What agents call now and then besides waiting."""
 
 
-class Desk:
+class FaultyRun:
     """What the faults and the agents need: the fleet, a client, and the keys of the callers."""
 
-    def __init__(self, house: House, client: Client, keys: Mapping[str, str], rng: random.Random) -> None:
-        self.house = house
+    def __init__(self, cluster: House, client: Client, keys: Mapping[str, str], rng: random.Random) -> None:
+        self.cluster = cluster
         self.client = client
         self.addresses = list(keys)
         self.keys = keys
@@ -52,37 +52,37 @@ class Desk:
         """A tool call of somebody's; an error is what an agent would see, and nothing here."""
         address = self.rng.choice(self.addresses)
         with contextlib.suppress(CallError):
-            await self.client.call(self.house.urls[0], self.keys[address], tool, arguments, patience_s=20.0)
+            await self.client.call(self.cluster.urls[0], self.keys[address], tool, arguments, patience_s=20.0)
 
 
-async def events_lost(desk: Desk) -> None:
+async def events_lost(run: FaultyRun) -> None:
     """The host loses events."""
-    await desk.house.control.insist("lose_events", times=30)
+    await run.cluster.control.insist("lose_events", times=30)
 
 
-async def daemon_killed(desk: Desk) -> None:
+async def daemon_killed(run: FaultyRun) -> None:
     """kill -9 of a daemon."""
-    await desk.house.of("daemon")[0].kill()
+    await run.cluster.of("daemon")[0].kill()
 
 
-async def host_fails(desk: Desk) -> None:
+async def host_fails(run: FaultyRun) -> None:
     """The host cuts all sockets, refuses new ones and fails."""
-    control = desk.house.control
+    control = run.cluster.control
     await control.insist("fail_next", route="ws", times=150, status=503)
     await control.insist("fail_next", route="list", times=60, status=502, html=True)
     await control.insist("drop_sockets", close_frame=False)
 
 
-async def redis_killed(desk: Desk) -> None:
+async def redis_killed(run: FaultyRun) -> None:
     """kill -9 of Redis, back with its data after five seconds."""
-    desk.house.redis.kill()
+    run.cluster.redis.kill()
     await asyncio.sleep(5.0)
-    await desk.house.redis.restart_async(empty=False)
+    await run.cluster.redis.restart_async(empty=False)
 
 
-async def daemon_stopped(desk: Desk) -> None:
+async def daemon_stopped(run: FaultyRun) -> None:
     """A daemon hangs for longer than its heartbeat holds."""
-    part = desk.house.of("daemon")[1]
+    part = run.cluster.of("daemon")[1]
     part.pause()
     try:
         await asyncio.sleep(14.0)
@@ -90,9 +90,9 @@ async def daemon_stopped(desk: Desk) -> None:
         part.resume()
 
 
-async def strangers_come(desk: Desk) -> None:
+async def strangers_come(run: FaultyRun) -> None:
     """Clients come with wrong keys, no key, a wrong host name, ids of nothing."""
-    url, body = desk.house.urls[0], {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    url, body = run.cluster.urls[0], {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     accept = {"Accept": "application/json, text/event-stream", "Authorization": "Bearer fmsgk_nobody_nothing"}
     async with aiohttp.ClientSession() as session:
         for number in range(60):
@@ -103,22 +103,22 @@ async def strangers_come(desk: Desk) -> None:
             ):
                 async with session.post(url, json=body, headers=headers) as answer:
                     await answer.read()
-            await desk.call("get_message", id=str(900_000 + number))
-            await desk.call("wait_for_message", after_id=str(number + 1), timeout_seconds=1)
+            await run.call("get_message", id=str(900_000 + number))
+            await run.call("wait_for_message", after_id=str(number + 1), timeout_seconds=1)
             await asyncio.sleep(0.1)
 
 
-async def sends_fail(desk: Desk) -> None:
+async def sends_fail(run: FaultyRun) -> None:
     """Sends fail, and their drafts cannot be deleted: left for the worker."""
     for route in ("send", "delete"):
-        await desk.house.control.insist("fail_next", route=route, times=20, status=500)
+        await run.cluster.control.insist("fail_next", route=route, times=20, status=500)
     for number in range(20):
-        await desk.call(
-            "send_message", to=[desk.addresses[0]], topic=f"unsure {number}", body="once", idempotency_key=str(number)
+        await run.call(
+            "send_message", to=[run.addresses[0]], topic=f"unsure {number}", body="once", idempotency_key=str(number)
         )
 
 
-FAULTS: tuple[tuple[float, Callable[[Desk], Awaitable[None]]], ...] = (
+FAULTS: tuple[tuple[float, Callable[[FaultyRun], Awaitable[None]]], ...] = (
     (0.20, events_lost),
     (0.30, daemon_killed),
     (0.43, host_fails),
@@ -153,16 +153,16 @@ async def fleet(directory: Path) -> AsyncIterator[tuple[House, Prometheus]]:
     nobody = Sizes(fronts=0, daemons=0, workers=0)
     targets: dict[str, dict[str, str]] = {}
     async with contextlib.AsyncExitStack() as stack:
-        house = await stack.enter_async_context(running(directory, sizes=nobody, env=env))
+        cluster = await stack.enter_async_context(running(directory, sizes=nobody, env=env))
         for role, count in (("front", SIZES.fronts), ("daemon", SIZES.daemons), ("worker", SIZES.workers)):
             for _ in range(count):
                 # A port of its own, that stays the same when it is started again.
-                house.env["FMSG_METRICS_PORT"] = str(free_port())
-                part = house.plan(role)
-                targets.setdefault(f"fmsg-{role}", {})[part.name] = f"127.0.0.1:{house.env['FMSG_METRICS_PORT']}"
-        await asyncio.gather(*(house.open(part) for part in house.parts))
-        house.urls[:] = [await stack.enter_async_context(in_front_of(house.ports, directory / "proxy"))]
-        yield house, await stack.enter_async_context(watching(targets, directory / "prometheus", every_s=EVERY_S))
+                cluster.env["FMSG_METRICS_PORT"] = str(free_port())
+                part = cluster.plan(role)
+                targets.setdefault(f"fmsg-{role}", {})[part.name] = f"127.0.0.1:{cluster.env['FMSG_METRICS_PORT']}"
+        await asyncio.gather(*(cluster.open(part) for part in cluster.parts))
+        cluster.urls[:] = [await stack.enter_async_context(in_front_of(cluster.ports, directory / "proxy"))]
+        yield cluster, await stack.enter_async_context(watching(targets, directory / "prometheus", every_s=EVERY_S))
 
 
 async def run(
@@ -170,20 +170,19 @@ async def run(
 ) -> Taken:
     """The whole of it, so many ``seconds`` of load with ``rate`` messages a second."""
     rng = random.Random(seed)
-    async with fleet(directory) as (house, source), Client() as client:
-        tell(f"the fleet runs behind {house.urls[0]}; Prometheus: {source.url}")
-        people = await crowd(house, client, Plan(callers=callers, seed=seed), rng)
-        desk = Desk(house, client, people.keys, rng)
-        mail = Mail(house, desk.addresses, people.keys, client, rng, mix=Mix(burst=0.0, draft_waits_s=5.0))
+    async with fleet(directory) as (cluster, source), Client() as client:
+        tell(f"the fleet runs behind {cluster.urls[0]}; Prometheus: {source.url}")
+        agents = await agents_of(cluster, client, Plan(callers=callers, seed=seed), rng)
+        run = FaultyRun(cluster, client, agents.keys, rng)
+        mail = Mail(cluster, run.addresses, agents.keys, client, rng, mix=Mix(burst=0.0, draft_waits_s=5.0))
         marks: list[Mark] = []
         start_s = time.time()
         async with asyncio.TaskGroup() as group:
-            waiting = [group.create_task(_come(one.run, rng.uniform(0.0, 0.12 * seconds))) for one in people.consumers]
+            waiting = [group.create_task(_come(one.run, rng.uniform(0.0, 0.12 * seconds))) for one in agents.consumers]
             sending = group.create_task(mail.run(rate=rate))
-            busy = group.create_task(_busy(desk))
+            busy = group.create_task(_busy(run))
             faults = [
-                group.create_task(_strike(fault, share * seconds, desk, marks, start_s, tell))
-                for share, fault in FAULTS
+                group.create_task(_strike(fault, share * seconds, run, marks, start_s, tell)) for share, fault in FAULTS
             ]
             await asyncio.sleep(seconds)
             await asyncio.gather(*faults)
@@ -209,16 +208,16 @@ async def _come(call: Callable[[], Awaitable[None]], after_s: float) -> None:
     await call()
 
 
-async def _busy(desk: Desk) -> None:
+async def _busy(run: FaultyRun) -> None:
     while True:
-        await desk.call(desk.rng.choice(TOOLS))
-        await asyncio.sleep(desk.rng.uniform(0.1, 0.4))
+        await run.call(run.rng.choice(TOOLS))
+        await asyncio.sleep(run.rng.uniform(0.1, 0.4))
 
 
 async def _strike(
-    fault: Callable[[Desk], Awaitable[None]],
+    fault: Callable[[FaultyRun], Awaitable[None]],
     after_s: float,
-    desk: Desk,
+    run: FaultyRun,
     marks: list[Mark],
     start_s: float,
     tell: Callable[[str], None],
@@ -227,7 +226,7 @@ async def _strike(
     said = (fault.__doc__ or fault.__name__).strip().rstrip(".")
     marks.append(Mark(time.time() - start_s, said))
     tell(f"  {time.time() - start_s:.0f} s: {said}")
-    await fault(desk)
+    await fault(run)
 
 
 async def _alerts(source: Prometheus, span: Span) -> list[Mark]:

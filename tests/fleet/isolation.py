@@ -49,21 +49,21 @@ class Isolation(msgspec.Struct, kw_only=True):
     """Answers that showed a caller something of its own, by tool: what proves that there was something to show."""
 
 
-async def isolation(house: House, client: Client, *, calls: int, seed: int = 1) -> Isolation:
-    """Make so many calls. The house must have no callers by these names yet."""
+async def isolation(cluster: House, client: Client, *, calls: int, seed: int = 1) -> Isolation:
+    """Make so many calls. The cluster must have no callers by these names yet."""
     rng = random.Random(seed)
     run = f"{rng.getrandbits(32):08x}"
-    people = [await _person(house, client, f"{name}-{run}", rng) for name in ("alice", "bob")]
+    agents = [await _person(cluster, client, f"{name}-{run}", rng) for name in ("alice", "bob")]
     found = Isolation()
     numbers = itertools.count()
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> None:
         async with slots:
-            me, other = people if number % 2 else reversed(people)
+            me, other = agents if number % 2 else reversed(agents)
             whose = other if rng.random() < 0.7 else me
             method, params = _request(rng, me, whose, next(numbers))
-            said = await _ask(client, rng.choice(house.urls), me, method, params, found)
+            said = await _ask(client, rng.choice(cluster.urls), me, method, params, found)
             found.calls += 1
             if other.secret in said:
                 found.leaks.append(f"{me.name} {method} {json.dumps(params)[:200]}: {said[:300]}")
@@ -84,18 +84,18 @@ async def _ask(client: Client, url: str, me: Person, method: str, params: dict[s
         return str(error)
 
 
-async def _person(house: House, client: Client, name: str, rng: random.Random) -> Person:
+async def _person(cluster: House, client: Client, name: str, rng: random.Random) -> Person:
     """Somebody with a message received, one in reply to it, one sent, an attachment and a subscription."""
     secret = f"s{rng.getrandbits(64):016x}"
     address, friend = f"@{name}@{DOMAIN}", f"@{secret}@{DOMAIN}"
-    key = str(await house.control.insist("create_key", address=address))
-    friends_key = str(await house.control.insist("create_key", address=friend))
+    key = str(await cluster.control.insist("create_key", address=address))
+    friends_key = str(await cluster.control.insist("create_key", address=friend))
     me = Person(name=name, key=key, secret=secret, subscription=f"of-{name}")
 
     async def call(key: str, tool: str, **arguments: Any) -> dict[str, Any]:
         while True:
             try:
-                return await client.call(rng.choice(house.urls), key, tool, arguments, patience_s=PATIENCE_S)
+                return await client.call(rng.choice(cluster.urls), key, tool, arguments, patience_s=PATIENCE_S)
             except CallError as error:
                 if isinstance(error, ToolFailed):
                     raise

@@ -12,9 +12,9 @@ from pathlib import Path
 import uvloop
 
 from tests.chaos.story import to_stderr
+from tests.fleet.play import Outcome, Plan, Result, run
 from tests.fleet.proxy import INSTALL, find_proxy
 from tests.fleet.scenarios import SCENARIOS
-from tests.fleet.story import Outcome, Plan, Result, run
 
 SHOWN = 5
 

@@ -31,9 +31,9 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """A house and the Redis servers behind it: the standalone one, primary and replica, or a Cluster's primaries."""
+    """The processes and the Redis servers behind them: one alone, primary and replica, or a Cluster's primaries."""
 
-    house: House
+    cluster: House
     redis: Sequence[EmbeddedRedis]
     pace: Pace
 
@@ -51,7 +51,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 async def rolling_restart(fleet: Fleet) -> None:
     """SIGTERM to one process after another, each started again before the next one is told."""
     for role in ("worker", "daemon", "front"):
-        for part in fleet.house.of(role):
+        for part in fleet.cluster.of(role):
             await part.kill(signal.SIGTERM)
             # As an orchestrator does: the next one only once this one is ready, and a front in use again.
             await part.ready()
@@ -60,12 +60,12 @@ async def rolling_restart(fleet: Fleet) -> None:
 
 async def daemon_killed(fleet: Fleet) -> None:
     """kill -9 of one of them."""
-    await fleet.house.of("daemon")[0].kill()
+    await fleet.cluster.of("daemon")[0].kill()
 
 
 async def daemon_stopped(fleet: Fleet) -> None:
     """SIGSTOP for a while; then it goes on as if nothing had been."""
-    part = fleet.house.of("daemon")[1]
+    part = fleet.cluster.of("daemon")[1]
     part.pause()
     try:
         await asyncio.sleep(fleet.pace.stopped_s)
@@ -75,15 +75,15 @@ async def daemon_stopped(fleet: Fleet) -> None:
 
 async def daemon_joins(fleet: Fleet) -> None:
     """One more, which is ready once its share of the callers has come to it."""
-    part = fleet.house.plan("daemon")
-    await fleet.house.open(part)
+    part = fleet.cluster.plan("daemon")
+    await fleet.cluster.open(part)
     await part.ready()
 
 
 async def host_restarts(fleet: Fleet) -> None:
     """All sockets are gone at once, and for a while nobody can connect."""
-    await fleet.house.control.call("reset_stats")
-    await fleet.house.control.call("restart", down_s=fleet.pace.down_s)
+    await fleet.cluster.control.call("reset_stats")
+    await fleet.cluster.control.call("restart", down_s=fleet.pace.down_s)
     await asyncio.sleep(fleet.pace.down_s)
 
 

@@ -29,7 +29,7 @@ RACES = 8
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """Three fronts and a daemon."""
     sizes = Sizes(fronts=3, daemons=1, workers=0)
     async with kept_by_a_task(running(tmp_path_factory.mktemp("conversation"), sizes=sizes)) as found:
@@ -39,29 +39,29 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
 class Speaker:
     """A caller whose every call goes to the next front."""
 
-    def __init__(self, house: House, client: Client, key: str, address: str) -> None:
+    def __init__(self, cluster: House, client: Client, key: str, address: str) -> None:
         self.key = key
         self.address = address
         self._client = client
-        self._urls = itertools.cycle(house.urls)
+        self._urls = itertools.cycle(cluster.urls)
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """Call a tool. Raises `CallError`."""
         return await self._client.call(next(self._urls), self.key, tool, arguments, patience_s=PATIENCE_S)
 
 
-async def speaker(house: House, client: Client, name: str) -> Speaker:
+async def speaker(cluster: House, client: Client, name: str) -> Speaker:
     """Somebody with an address."""
     address = f"@{name}@{DOMAIN}"
-    return Speaker(house, client, str(await house.control.insist("create_key", address=address)), address)
+    return Speaker(cluster, client, str(await cluster.control.insist("create_key", address=address)), address)
 
 
 @pytest.mark.parametrize("subscription", [None, "main"])
-async def test_a_conversation_goes_on_whichever_front_is_asked(house: House, subscription: str | None) -> None:
+async def test_a_conversation_goes_on_whichever_front_is_asked(cluster: House, subscription: str | None) -> None:
     """Two agents answer each other; each reads every message once, and the thread is whole from everywhere."""
     async with Client() as client:
         suffix = subscription or "plain"
-        alice, bob = await speaker(house, client, f"alice-{suffix}"), await speaker(house, client, f"bob-{suffix}")
+        alice, bob = await speaker(cluster, client, f"alice-{suffix}"), await speaker(cluster, client, f"bob-{suffix}")
         named = {} if subscription is None else {"subscription": subscription}
         positions = {alice.address: "0", bob.address: "0"}
         sent = await alice.call("send_message", to=[bob.address], topic="Turns", body="turn 0")
@@ -82,29 +82,29 @@ async def test_a_conversation_goes_on_whichever_front_is_asked(house: House, sub
 
 
 @pytest.mark.parametrize("tool", ["send_message", "reply"])
-async def test_a_key_that_races_across_fronts_sends_once(house: House, tool: str) -> None:
+async def test_a_key_that_races_across_fronts_sends_once(cluster: House, tool: str) -> None:
     """Six calls with one idempotency key at the same moment on three fronts: one message, and all are told of it."""
     async with Client() as client:
-        alice, bob = await speaker(house, client, f"racer-{tool}"), await speaker(house, client, f"finish-{tool}")
+        alice, bob = await speaker(cluster, client, f"racer-{tool}"), await speaker(cluster, client, f"finish-{tool}")
         first = await bob.call("send_message", to=[alice.address], topic="On your marks", body="Go.")
         for race in range(RACES):
             body = f"race {race}"
             what = {"to": [bob.address], "topic": body} if tool == "send_message" else {"id": first["id"]}
             answers = await asyncio.gather(
-                *(alice.call(tool, body=body, idempotency_key=body, **what) for _ in range(2 * len(house.urls)))
+                *(alice.call(tool, body=body, idempotency_key=body, **what) for _ in range(2 * len(cluster.urls)))
             )
             assert len({answer["id"] for answer in answers}) == 1
             assert sum(not answer.get("repeated") for answer in answers) == 1
-        listed = (await truth(house.api_url, {bob.address: bob.key})).listed[bob.address]
+        listed = (await truth(cluster.api_url, {bob.address: bob.key})).listed[bob.address]
         assert len(listed) == RACES
 
 
-async def test_a_call_cut_off_and_repeated_elsewhere_with_its_key_sends_once(house: House) -> None:
+async def test_a_call_cut_off_and_repeated_elsewhere_with_its_key_sends_once(cluster: House) -> None:
     """The agent hangs up at every moment of a send and repeats it at the next front until it is told."""
     async with Client() as client:
-        alice, bob = await speaker(house, client, "hasty"), await speaker(house, client, "patient")
+        alice, bob = await speaker(cluster, client, "hasty"), await speaker(cluster, client, "patient")
         await alice.call("whoami")
-        urls = itertools.cycle(house.urls)
+        urls = itertools.cycle(cluster.urls)
         for moment in range(12):
             arguments = {"to": [bob.address], "topic": f"moment {moment}", "body": "x", "idempotency_key": f"m{moment}"}
             patience_s = 0.004 * moment
@@ -114,5 +114,5 @@ async def test_a_call_cut_off_and_repeated_elsewhere_with_its_key_sends_once(hou
                     break
                 except CallError:
                     patience_s = PATIENCE_S
-        topics = (await truth(house.api_url, {bob.address: bob.key})).topics
+        topics = (await truth(cluster.api_url, {bob.address: bob.key})).topics
         assert topics == Counter({f"moment {moment}": 1 for moment in range(12)})

@@ -8,10 +8,10 @@ import pytest
 
 from tests.chaos.house import Sizes
 from tests.chaos.mail import Mix
+from tests.fleet.play import Plan, run
 from tests.fleet.proxy import INSTALL, find_proxy
 from tests.fleet.run import lines
 from tests.fleet.scenarios import SCENARIOS, Pace, Shape
-from tests.fleet.story import Plan, run
 
 pytestmark = [
     pytest.mark.processes,

@@ -24,10 +24,10 @@ async def test_two_callers_see_nothing_of_each_other(tmp_path: Path) -> None:
     await asyncio.to_thread(logs.mkdir)
     async with (
         EmbeddedRedis(persist=True, directory=data) as redis,
-        running(logs, sizes=Sizes(fronts=2, daemons=1, workers=1), redis=redis) as house,
+        running(logs, sizes=Sizes(fronts=2, daemons=1, workers=1), redis=redis) as cluster,
         Client() as client,
     ):
-        found = await isolation(house, client, calls=CALLS)
+        found = await isolation(cluster, client, calls=CALLS)
         left = await asyncio.to_thread(everything_below, tmp_path)
     assert found.leaks == []
     assert found.calls == CALLS

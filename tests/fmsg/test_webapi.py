@@ -388,7 +388,8 @@ def _everything_of(error: BaseException) -> list[str]:
 
 
 async def test_a_draft_is_its_authors_alone(host: FakeHost, api: WebApi) -> None:
-    for sender, own in (("@Alice@a.test", True), ("@bob@b.test", False)):
+    others = ("@bob@b.test", "@ａlice@a.test", "@alıce@a.test")
+    for sender, own in (("@Alice@a.test", True), *((other, False) for other in others)):
         draft = {"id": 3, "from": sender, "to": ["@alice@a.test"], "type": "text/plain", "size": 1, "time": None}
         host.answer("GET", "/fmsg/3", draft)
         host.answer("GET", "/fmsg/3/thread/messages", {"root_id": 3, "trigger_id": 3, "messages": [draft]})

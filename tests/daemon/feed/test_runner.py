@@ -250,20 +250,3 @@ async def test_what_is_pushed_during_a_backfill_that_fails_is_written_once_one_s
     world.host.control.clear_faults()
     await alice.until("live")
     await alice.until_ids(new, last)
-
-
-async def test_after_the_store_was_away_nothing_is_recorded_before_what_it_came_after(world: World) -> None:
-    """An event is lost, the store goes away and comes back, and another message is pushed at once.
-
-    The ledger's order is the one in which messages became available, also where the store may have lost its end.
-    """
-    alice = await world.agent("alice")
-    one = await world.daemon(reconcile_s=600.0, reconcile_quiet_s=600.0, reconcile_reconnected_s=600.0)
-    await alice.until("live")
-    world.host.control.lose_events(1, address=alice.address)
-    lost = world.deliver(alice)
-    one.daemon._doubt_store()
-    pushed = world.deliver(alice)
-    entries = await alice.until_ids(lost, pushed)
-    assert [entry.id for entry in entries] == [lost, pushed]
-    await alice.until("live")

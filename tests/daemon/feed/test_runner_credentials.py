@@ -122,3 +122,27 @@ async def test_a_list_that_fails_stalls_a_new_feed_and_hurts_no_live_one(world: 
     assert (await alice.until("live")).error is None
     world.host.control.clear_faults()
     await bob.until("live")
+
+
+async def test_a_token_that_is_refused_after_it_was_renewed_is_not_tried_again(world: World) -> None:
+    """The second refusal is taken as seriously as the first: only another token ends the asking."""
+    alice = await world.agent("alice")
+    await world.daemon()
+    await alice.until("live")
+    await alice.ask()
+    world.host.control.fail_next("list", times=2, status=401)
+
+    async def asks() -> bool:
+        report = await alice.report()
+        return report is not None and report.needs_credential
+
+    await world.bell.until(asks)
+    for _ in range(5):
+        await world.until_called("get", 1)
+        assert await asks(), "the activation holds the token that was refused"
+    await alice.ask()
+
+    async def content() -> bool:
+        return not await asks()
+
+    await world.bell.until(content)

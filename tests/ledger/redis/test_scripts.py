@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import pytest
 import redis.exceptions as faults
 
 from ledger.port import LedgerUnavailable
-from ledger.redis.scripts import Key, Scripts, script
+from ledger.redis.scripts import HashKey, Key, Scripts, Unreadable, script
 from tests.fake_redis import FakeTopology
 
 
@@ -54,6 +55,63 @@ async def test_keys_and_arguments_have_their_names_in_lua() -> None:
     assert got == [b"{x}:one", b"{x}:two", 5, 2, b"\xff"]
     assert await describe(sender, one=ONE, two=TWO, number=4, words=[]) == [b"{x}:one", b"{x}:two", 5, 0]
     await topology.aclose()
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """Keys and an argument that go together."""
+
+    kept: HashKey
+    listed: Annotated[Key, "list"]
+    times: int
+
+
+@script("return { lone, kept, listed, times * 2, words[1] }", idempotent=True)
+def grouped(*, pair: Pair, lone: Key, words: Sequence[str]) -> list[Any] | None:
+    """Echo everything."""
+
+
+async def test_a_struct_stands_for_its_fields() -> None:
+    topology = FakeTopology()
+    pair = Pair(kept=ONE, listed=TWO, times=4)
+    got = await grouped(Scripts(topology.commands), pair=pair, lone=Key("{x}:lone"), words=["w"])
+    assert got == [b"{x}:lone", b"{x}:one", b"{x}:two", 8, b"w"]
+    assert grouped.holds == ["hash", "list", ""]
+    await topology.aclose()
+
+
+WRONG = faults.ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value")
+
+
+async def test_a_key_of_a_wrong_type_is_dropped_and_the_script_runs_again() -> None:
+    client = Client(WRONG, 1, [b"done"])
+    pair = Pair(kept=ONE, listed=TWO, times=4)
+    assert await grouped(scripts(client), pair=pair, lone=Key("{x}:lone"), words=[]) == [b"done"]
+    assert client.sent[1][3:] == (ONE, TWO, Key("{x}:lone"), ONE, "hash", TWO, "list"), "what is not declared stays"
+
+
+async def test_where_no_key_was_of_a_wrong_type_it_is_the_callers_to_mend() -> None:
+    failures: list[str] = []
+    sender = scripts(Client(WRONG, 0))
+    sender.on_unavailable = lambda: failures.append("away")
+    with pytest.raises(Unreadable):
+        await grouped(sender, pair=Pair(kept=ONE, listed=TWO, times=4), lone=Key("{x}:lone"), words=[])
+    assert failures == [], "the store is there"
+
+
+async def test_a_command_says_what_its_key_holds() -> None:
+    client = Client(WRONG, 1, None)
+    assert await scripts(client).command("HGET", ONE, "field", idempotent=True, holds="hash") is None
+    with pytest.raises(Unreadable):
+        await scripts(Client(WRONG)).command("HGET", ONE, "field", idempotent=True)
+
+
+async def test_each_failure_is_told_but_not_that_of_one_who_did_not_wait() -> None:
+    told: list[str] = []
+    sender = scripts(Client(faults.ReadOnlyError("You can't write against a read only replica.")))
+    sender.on_unavailable = lambda: told.append("away")
+    with pytest.raises(LedgerUnavailable):
+        await sender.command("SET", "key", 1, idempotent=True)
+    assert told == ["away"]
 
 
 def test_a_script_is_documented_and_named_like_its_stub() -> None:

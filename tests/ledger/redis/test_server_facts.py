@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.embedded import EmbeddedRedis, find_servers
+from ledger.embedded import EmbeddedRedis, packaged_servers
 from ledger.port import LedgerUnavailable
 from ledger.redis.operators import ServerFacts, server_facts
 from ledger.redis.scripts import Scripts
@@ -41,7 +41,7 @@ def test_each_fault_has_its_advice(field: str, value: object, advice: str) -> No
     assert advice in told
 
 
-@pytest.mark.parametrize("program", [pytest.param(program, id=program.name) for program in find_servers()])
+@pytest.mark.parametrize("program", [pytest.param(program, id=program.name) for program in packaged_servers()])
 async def test_a_real_server_tells_what_it_is(program: Path) -> None:
     async with EmbeddedRedis(program=program, persist=True, config=["maxmemory 50mb"]) as server:
         topology = connect(server.url)

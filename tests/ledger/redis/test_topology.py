@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 import redis
 
-from ledger.embedded import EmbeddedRedis, find_servers, free_port
+from ledger.embedded import EmbeddedRedis, free_port, packaged_servers
 from ledger.port import LedgerUnavailable
 from ledger.redis.scripts import Scripts
 from ledger.redis.topology import (
@@ -25,7 +25,7 @@ from tests.conftest import keys_without_ttl
 from tests.contract.backends import RedisBackend, redis_backend
 from tests.redis_setups import cluster, self_signed, tls_in_front, until_cluster, watched
 
-PROGRAMS = [pytest.param(program, id=program.name) for program in find_servers()]
+PROGRAMS = [pytest.param(program, id=program.name) for program in packaged_servers()]
 ALICE = CallerKey("a" * 32)
 T = TypeVar("T")
 

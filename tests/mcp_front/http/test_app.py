@@ -510,6 +510,27 @@ async def test_ten_callers_at_once_are_told_apart(running: Front) -> None:
     await asyncio.gather(*(asked(address) for address in [*keys] * 5))
 
 
+class TestPages:
+    """Browser pages of this machine, for example the MCP Inspector's on http://localhost:6274."""
+
+    async def test_a_page_of_this_machine_is_served(self, running: Front) -> None:
+        origin = {"Origin": "http://localhost:6274"}
+        asked = {
+            **origin,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization,content-type,mcp-protocol-version",
+        }
+        async with running.http.options(running.endpoint, headers=asked) as answer:
+            assert answer.status == 204
+            assert answer.headers["Access-Control-Allow-Origin"] == "http://localhost:6274"
+            allowed = answer.headers["Access-Control-Allow-Headers"]
+            assert all(name in allowed for name in ("authorization", "content-type", "mcp-protocol-version"))
+        status, answer_, headers = await post(running, running.key(), call("who"), **origin)
+        assert (status, "result" in answer_) == (200, True)
+        assert headers["Access-Control-Allow-Origin"] == "http://localhost:6274"
+        assert (await post(running, running.key(), call("who"), Origin="http://evil.example"))[0] == 403
+
+
 class TestRevocation:
     """What does not come from the host is answered for a minute after the host last accepted the key, and no longer."""
 

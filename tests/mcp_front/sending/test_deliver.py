@@ -58,9 +58,9 @@ def outgoing(*, body: str, **more: Any) -> Outgoing:
     """A message of Ann's to Cat."""
     told: dict[str, Any] = {
         "topic": "t", "type": DEFAULT_TYPE, "important": False, "no_reply": False, "parent": None, "parent_id": None,
-        "uploads": (), "redacted": (),
+        "uploads": (), "redactions": 0, "redacted": frozenset(),
     }  # fmt: skip
-    return Outgoing(from_=ANN, to=(CAT,), body=body, **told | more)
+    return Outgoing(from_=ANN, to=(CAT,), body=body, size_bytes=len(body.encode()), **told | more)
 
 
 def message(*files: str, **more: Any) -> Outgoing:

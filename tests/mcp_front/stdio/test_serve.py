@@ -15,8 +15,8 @@ from fmsg.http import HostHttp
 from ledger.port import Store
 from ledger.store import MemoryStore
 from mcp_front.settings import FrontSettings
-from mcp_front.stdio.early_initialize import Greeted
-from mcp_front.stdio.file_descriptors import Wire
+from mcp_front.stdio.early_initialize import AlreadyRead
+from mcp_front.stdio.file_descriptors import ClientDescriptors
 from mcp_front.stdio.pipes import Lines, Sink, lines_from, sink_to
 from mcp_front.stdio.serve import serve_stdio
 from mcp_front.tools.tool import Tool
@@ -77,7 +77,7 @@ async def session(
     api_url: str | None = "",
     broken: Exception | None = None,
     tools: Mapping[str, Tool] | None = None,
-    greeted: Greeted | None = None,
+    already_read: AlreadyRead | None = None,
     fault: str | None = None,
     deaf: bool = False,
 ) -> AsyncIterator[Session]:
@@ -103,13 +103,13 @@ async def session(
         async def run() -> None:
             await serve_stdio(
                 FrontSettings(transport="stdio", api_url=url if api_url == "" else api_url),
-                Wire(to_server[0], to_client[1]),
+                ClientDescriptors(to_server[0], to_client[1]),
                 api_key=host.control.create_key("@ann@a.test") if api_key == "" else api_key,
                 backend=backend,
                 version="1.2.3",
                 stop=client.stop,
                 tools=tools or fake.tools,
-                greeted=greeted or Greeted(),
+                already_read=already_read or AlreadyRead(),
                 fault=fault,
             )
             client.ended.set()
@@ -303,6 +303,6 @@ async def test_a_call_that_does_not_end_is_cancelled(monkeypatch: pytest.MonkeyP
 
 async def test_an_answer_that_was_given_is_not_given_again() -> None:
     line = json.dumps(INITIALIZE).encode() + b"\n"
-    async with session(greeted=Greeted(line + b'{"jsonrpc": "2.0", "method": "notif', 0)) as client:
+    async with session(already_read=AlreadyRead(line + b'{"jsonrpc": "2.0", "method": "notif', 0)) as client:
         await client.say(b'ications/initialized"}', request("ping", id_=0))
         assert await client.hear() == {"jsonrpc": "2.0", "id": 0, "result": {}}

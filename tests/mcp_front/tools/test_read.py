@@ -140,6 +140,12 @@ async def test_a_long_thread_shows_the_root_and_the_newest_and_says_what_is_miss
     assert [message["body"] for message in only["messages"]] == ["message 7"]
 
 
+async def test_the_reference_servers_name_for_the_cut_of_a_body_works_too(ann: Agent, cat: Agent) -> None:
+    root_id = await ann.send(cat, "0123456789")
+    got = await ann.call("get_thread", id=root_id, max_body_bytes_per_message=3)
+    assert got["messages"][0]["body"] == "012"
+
+
 async def test_bodies_of_a_thread_are_cut_where_asked(ann: Agent, cat: Agent) -> None:
     message_id = await ann.send(cat, "x" * 100)
     thread = await ann.call("get_thread", id=message_id, max_body_bytes=10)

@@ -377,3 +377,13 @@ async def test_idempotent_replies_keep_apart_from_messages_and_callers(ann: Agen
     assert again["id"] == first["id"]
     assert again["to"] == first["to"]
     assert again["parent_id"] == first["parent_id"]
+
+
+async def test_a_large_body_arrives_as_it_was_and_half_a_surrogate_pair_in_it_is_named(ann: Agent, cat: Agent) -> None:
+    body = 'ä"\\\n👍' * 200_000
+    sent = await ann.call("send_message", to=[cat.address], body=body, idempotency_key="k")
+    got = await cat.call("get_message", id=sent["id"], max_body_bytes=10_000_000)
+    assert got["body"] == body
+    broken = await ann.call("send_message", to=[cat.address], body=body + "\ud800")
+    assert broken.text.startswith("body: holds half a surrogate pair")
+    assert await drafts(ann) == []

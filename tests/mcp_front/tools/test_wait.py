@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
+import time
 from typing import Any
 
 import pytest
@@ -13,9 +15,10 @@ from mcp_front.framing import STATEMENT
 from mcp_front.settings import FrontSettings
 from mcp_front.tools.batch import BODY_BYTES, BUDGET_BYTES
 from mcp_front.tools.subscriptions import _listed
-from mcp_front.tools.wait import SHOWN_PENDING, WAIT_FOR_MESSAGE
+from mcp_front.tools.wait import SHOWN_PENDING, WAIT_FOR_MESSAGE, default_timeout_s
 from mcp_front.topics import TOPICS
 from mcp_front.waiting.request import WaitOutcome, WaitSettings
+from mcp_front.waiting.results import STORE_AWAY
 from mcp_front.waiting.subscribed import Summary
 from tests.mcp_front.agents import Agent, Answer, World, check_result, until
 
@@ -405,14 +408,14 @@ async def test_the_largest_timeout_is_small(
             status="timeout",
             after_id=MAX_ID,
             skipped=((MAX_ID, "from_mismatch"),) * skipped,
-            skipped_count=skipped,
-            notes=("the store cannot be reached; waiting goes on by polling the host",) * notes,
+            notes=(STORE_AWAY,) * notes,
             transport="websocket",
         )
 
     monkeypatch.setattr(bob.context.waiting, "wait", wait_for_nothing)
     got = await wait(bob, subscription="s" * 64, thread_of=str(MAX_ID), from_=sender)
-    assert got.size_bytes() < 600
+    assert got.size_bytes() < (600 if not notes else 850)
+    assert notes == 0 or got["notes"] == [STORE_AWAY]
     assert got["next"].startswith(f'Next: wait_for_message with after_id "{MAX_ID}", ')
     check_result(WAIT_FOR_MESSAGE, got.result)
 
@@ -430,3 +433,59 @@ async def test_what_a_host_says_of_an_unknown_reference_is_not_told_as_our_own_w
     for shown in (got.text, json.dumps(got.fields)):
         assert "Ignore" not in shown
         assert "Send your key" not in shown
+
+
+async def test_a_first_wait_says_what_it_leaves_unread(world: World, bob: Agent) -> None:
+    """In the result and in next, with the tool that shows it; a wait that goes on says nothing of it."""
+    for text in ("one", "two"):
+        world.there.deliver("@ann@here.test", [bob.address], body=text, time_s=time.time() - 60.0)
+    got = await wait(bob, timeout_seconds=0)
+    assert (got["status"], got["older_unread"]) == ("timeout", 2)
+    assert got["next"].startswith("2 older unread do not come this way: list_messages with unread_only. Next: ")
+    listed = await bob.call("list_messages", unread_only=True)
+    assert len(listed["messages"]) == 2
+    assert "older_unread" not in (await wait(bob, after_id=got["after_id"], timeout_seconds=0)).fields
+
+
+async def test_what_a_filter_passed_over_can_be_had_as_next_says(ann: Agent, bob: Agent, cat: Agent) -> None:
+    began = (await wait(bob, timeout_seconds=0))["after_id"]
+    for text in ("one", "two"):
+        await cat.send(bob, text)
+    got = await wait(bob, after_id=began, from_=ann.address, timeout_seconds=1)
+    assert (got["status"], got["passed_over"]) == ("timeout", 2)
+    assert f'2 others passed over: wait from after_id "{began}" without filter for those. ' in got["next"]
+    assert [item["body"] for item in (await wait(bob, after_id=began))["messages"]] == ["one"]
+    kept = await wait(bob, subscription="s", after_id=began, from_=ann.address, timeout_seconds=1)
+    assert "2 others passed over: list_messages. " in kept["next"]
+
+
+async def test_no_reply_messages_are_counted_and_the_list_shows_them(world: World, bob: Agent) -> None:
+    began = (await wait(bob, timeout_seconds=0))["after_id"]
+    world.there.deliver("@news@here.test", [bob.address], body="news", no_reply=True)
+    got = await wait(bob, after_id=began, timeout_seconds=1)
+    assert (got["passed_over"], "1 no_reply passed over: list_messages. " in got["next"]) == (1, True)
+    assert len((await bob.call("list_messages"))["messages"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("client", "progress", "settings", "expected_s"),
+    [
+        ("", False, FrontSettings(), 50.0),
+        ("mcp", True, FrontSettings(), 50.0),
+        ("claude-code", True, FrontSettings(), 230.0),
+        ("opencode", False, FrontSettings(), 50.0),
+        ("opencode", True, FrontSettings(), 230.0),
+        ("claude-code", True, FrontSettings(wait_max_s=100.0), 100.0),
+        ("claude-code", True, FrontSettings(wait_default_s=20.0), 20.0),
+    ],
+)
+def test_the_default_follows_the_client(
+    world: World, client: str, progress: bool, settings: FrontSettings, expected_s: float
+) -> None:
+    """Known names, and whether it asked for progress; what the operator sets counts for all."""
+
+    async def tell(done: float, total: float | None, text: str) -> None:
+        raise AssertionError("nothing is waited for")
+
+    agent = world.agent("bob", "there.test", settings=settings, progress=tell if progress else None)
+    assert default_timeout_s(dataclasses.replace(agent.context, client=client)) == expected_s

@@ -6,11 +6,13 @@ import asyncio
 import random
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from fmsg.errors import Forbidden, HostFailed, HostUnreachable, Throttled, Unauthorized
 from ledger.memory import MemoryStore
 from ledger.values import START, Arrival, LedgerLimits
+from mcp_front.waiting.call import END_S
 from mcp_front.waiting.request import WaitOutcome
 from mcp_front.waiting.results import HOST_AWAY
 from telemetry.metrics import WAITS_HELD
@@ -473,6 +475,119 @@ def test_a_body_is_fetched_while_the_position_is_recorded() -> None:
         outcome = await world.waiting.wait(world.caller, request, fit=fit)
         assert (ids(outcome.ids), outcome.after_id, outcome.already_returned) == ([5], 5, frozenset())
         assert recorded == [True, True]
+        await world.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("timeout_s", [20.0, 50.0])
+def test_a_host_that_takes_its_time_to_fail_makes_no_call_late(timeout_s: float) -> None:
+    """Each request is answered 503 after five seconds, the last one begun just before the limit."""
+
+    async def scenario() -> None:
+        world = await live()
+        await world.wait(after_id=4, timeout_s=0.0)
+        await world.feed_breaks()
+        world.host.latency_s = 5.0
+        world.host.error = HostFailed(503, "database away")
+        began_s = asyncio.get_running_loop().time()
+        outcome = await world.wait(after_id=4, timeout_s=timeout_s)
+        assert asyncio.get_running_loop().time() - began_s <= timeout_s + END_S
+        assert (outcome.status, outcome.after_id, outcome.notes) == ("timeout", 4, (HOST_AWAY,))
+        await world.close()
+
+    run(scenario())
+
+
+def test_a_body_that_takes_its_time_makes_no_call_late_and_comes_with_the_next() -> None:
+    """The message came just before the limit, and its body takes five seconds."""
+
+    async def scenario() -> None:
+        world = await live()
+        took_s = 5.0
+
+        async def fit(entries: Sequence[Arrival]) -> int:
+            await asyncio.sleep(took_s)
+            return len(entries)
+
+        request = world.request(after_id=4, timeout_s=20.0, settle_s=0.0)
+        call = asyncio.create_task(world.waiting.wait(world.caller, request, fit=fit))
+        await asyncio.sleep(19.0)
+        await world.arrive(5)
+        assert await ends(call) <= 1.0 + END_S
+        assert (call.result().status, call.result().after_id) == ("timeout", 4)
+        again = await world.waiting.wait(world.caller, request, fit=fit)
+        assert (ids(again.ids), again.already_returned) == ([5], frozenset())
+        await world.close()
+
+    run(scenario())
+
+
+def test_a_wait_from_now_says_what_it_leaves_unread() -> None:
+    """Two unread messages, one that was read, a draft and a reaction: two are older. A renewed wait does not ask."""
+
+    async def scenario() -> None:
+        world = World()
+        for message_id in (1, 2, 3):
+            world.host.put(message_id, from_=BEN if message_id == 2 else ANN)
+        world.host.messages[3] = msgspec.structs.replace(world.host.messages[3], read=True)
+        world.host.put(6, draft=True)
+        world.host.put(7, reaction="👍")
+        await world.begin_ledger()
+        await world.feed_goes_live()
+        await asyncio.sleep(60.0)
+        first = await world.wait(timeout_s=1.0)
+        assert (first.older_unread, first.older_unread_more, first.after_id) == (2, False, 7)
+        assert (await world.wait(timeout_s=1.0, from_=BEN)).older_unread == 1
+        assert (await world.wait(timeout_s=1.0, subscription="s")).older_unread == 2
+        world.host.asked.clear()
+        assert (await world.wait(after_id=first.after_id, timeout_s=1.0)).older_unread == 0
+        assert (await world.wait(subscription="s", timeout_s=1.0)).older_unread == 0
+        assert world.host.asked["list_received"] == 0
+        await world.close()
+
+    run(scenario())
+
+
+def test_what_a_filter_passed_over_is_counted_and_can_be_gone_back_to() -> None:
+    """Three of another sender and one without reply pass; from where the call began an unfiltered wait brings them."""
+
+    async def scenario() -> None:
+        world = await live()
+        for message_id in (5, 6, 7):
+            await world.arrive(message_id, from_=BEN)
+        await world.push(world.host.put(8, no_reply=True))
+        outcome = await world.wait(after_id=4, from_=ANN, timeout_s=1.0)
+        assert outcome.skipped_counts == {"from_mismatch": 3, "no_reply": 1}
+        assert (outcome.after_id, outcome.began_id) == (8, 4)
+        came: list[int] = []
+        after_id = outcome.began_id
+        for _ in range(3):
+            again = await world.wait(after_id=after_id, settle_s=0.0)
+            came += ids(again.ids)
+            after_id = again.after_id
+        assert came == [5, 6, 7]
+        await world.close()
+
+    run(scenario())
+
+
+def test_a_feed_that_asks_for_another_token_than_it_has_is_given_a_fresh_one() -> None:
+    """Twice: the token left is the one that the feed was refused with, so that leaving it again helps nobody."""
+
+    async def scenario() -> None:
+        world = await live()
+        call = asyncio.create_task(world.wait(after_id=4, timeout_s=60.0))
+        await asyncio.sleep(1.0)
+        for number in (2, 3):
+            world.caller.next_token = f"t{number}"
+            await world.feed_asks_for_a_token()
+            await asyncio.sleep(25.0)
+            activation = await world.store.activations.get(world.key)
+            assert activation is not None
+            assert activation.token == f"t{number}"
+        await world.arrive(5)
+        await call
         await world.close()
 
     run(scenario())

@@ -149,6 +149,9 @@ class FakeCaller:
 
     def __init__(self, host: Host) -> None:
         self.refusal: FmsgError | None = None
+        self.next_token = "t"
+        """What the next exchange gives."""
+        self._token = "t"
         self.confirmed = 0
         self._host = host
 
@@ -167,10 +170,12 @@ class FakeCaller:
     async def token(self) -> AccessToken:
         if self.refusal is not None:
             raise self.refusal
-        return AccessToken(value="t", address=ME, expires_at_s=wall_s() + 3600.0)
+        return AccessToken(value=self._token, address=ME, expires_at_s=wall_s() + 3600.0)
 
     async def confirm(self, *, within_s: float = 60.0, ahead_s: float = 0.0) -> None:
         self.confirmed += 1
+        if within_s == 0.0:
+            self._token = self.next_token
         if self.refusal is not None:
             raise self.refusal
         if self._host.error is not None:
@@ -212,6 +217,10 @@ class World:
         """The daemon is there, its socket is not."""
         await self._report("backing_off")
 
+    async def feed_asks_for_a_token(self) -> None:
+        """The host refused the feed's, and its socket is gone."""
+        await self._report("asking", needs_credential=True)
+
     async def daemon_dies(self) -> None:
         """No heartbeat any more; the last word on the feed stays."""
         if self._beat is not None:
@@ -246,8 +255,9 @@ class World:
         """One call."""
         return await (front or self.waiting).wait(self.caller, self.request(**arguments))
 
-    async def _report(self, state: str) -> None:
-        await self.store.activations.report(self.key, FeedReport(state=state, daemon="daemon-1", since_s=wall_s()))
+    async def _report(self, state: str, *, needs_credential: bool = False) -> None:
+        report = FeedReport(state=state, daemon="daemon-1", since_s=wall_s(), needs_credential=needs_credential)
+        await self.store.activations.report(self.key, report)
 
     async def _pulse(self) -> None:
         await self.store.fleet.beat(Member(id="daemon-1", name="daemon-1", since_s=wall_s()))

@@ -68,5 +68,5 @@ def test_the_command_line_knows_every_scenario() -> None:
     from ops.cli import parser
 
     for name in SCENARIOS:
-        assert parser().parse_args(["bench", "--only", name]).only == [name]
+        assert parser().parse_args(["bench", "--only", name]).scenarios == [name]
     assert set(PLAYS) < set(SCENARIOS)

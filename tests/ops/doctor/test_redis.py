@@ -5,7 +5,7 @@ import time
 import pytest
 import redis
 
-from ledger.embedded import EmbeddedRedis, find_servers, free_port
+from ledger.embedded import EmbeddedRedis, free_port, packaged_servers
 from ledger.redis.operators import ServerFacts
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
@@ -17,8 +17,7 @@ from ops.doctor.trials import FULL
 SEAL = SealKeys.parse(SealKeys.generate())
 API_URL = "https://api.example.com"
 RIGHTS = (
-    "~fmsg:* &fmsg:* -@all +@read +@write +@scripting +@pubsub +@connection -@dangerous +time +info "
-    "+client|setname +client|setinfo"
+    "~fmsg:* &fmsg:* -@all +@read +@write +@scripting +@pubsub +@connection -@dangerous +time +info +client|setname"
 )
 """What docs/ledger.md says a user needs."""
 
@@ -69,7 +68,7 @@ async def test_a_good_server_is_fine_and_stays_clean(redis_server: EmbeddedRedis
         "redis memory",
         "redis clock",
         "redis rights",
-        "redis doorbell",
+        "redis notifications",
         "seal key",
         "job queue",
     ]
@@ -104,8 +103,8 @@ async def test_the_rights_that_are_documented_are_enough(redis_server: EmbeddedR
     ("rights", "failing", "told"),
     [
         (RIGHTS.replace("+@scripting", ""), {"redis rights"}, "6 of 6 parts fail"),
-        (RIGHTS.replace("+@pubsub", ""), {"redis rights", "redis doorbell"}, "ledger"),
-        (RIGHTS.replace("&fmsg:*", ""), {"redis rights", "redis doorbell"}, "ledger"),
+        (RIGHTS.replace("+@pubsub", ""), {"redis rights", "redis notifications"}, "ledger"),
+        (RIGHTS.replace("&fmsg:*", ""), {"redis rights", "redis notifications"}, "ledger"),
         (RIGHTS.replace("~fmsg:*", "~other:*"), {"redis rights"}, "parts fail"),
     ],
 )
@@ -133,7 +132,7 @@ async def test_a_queue_that_may_not_be_used(redis_server: EmbeddedRedis, redis_u
 
 @pytest.mark.parametrize("program", ["redis-server", "valkey-server"])
 async def test_a_full_server_is_called_full_and_nothing_else(program: str) -> None:
-    path = next((path for path in find_servers() if path.name == program), None)
+    path = next((path for path in packaged_servers() if path.name == program), None)
     if path is None:
         pytest.skip(f"{program} is not installed")
     async with EmbeddedRedis(program=path, config=["maxmemory 1kb"]) as server:

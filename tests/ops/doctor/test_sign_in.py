@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from ledger.seal import SealKeys
 from mcp_front.settings import OAuthSettings
 from ops.doctor.findings import Finding
-from ops.doctor.run import Options, examine
+from ops.doctor.run import DoctorOptions, examine
 from ops.doctor.sign_in import SignInChecks
 
 NOW_S = 1_800_000_000.0
@@ -103,11 +103,11 @@ async def test_a_public_url_that_cannot_be_served_is_told(url: str, seal: bool, 
     environ = {"FMSG_API_URL": "https://api.example.com", "FMSG_MCP_PUBLIC_URL": url}
     if seal:
         environ["FMSG_SEAL_KEY"] = SealKeys.generate()
-    found = [finding async for finding in examine(Options(only=("sign-in",)), environ, role="front")]
+    found = [finding async for finding in examine(DoctorOptions(only=("sign-in",)), environ, role="front")]
     assert [finding.level for finding in found] == ["failure"]
     assert said in found[0].came + found[0].do
 
 
 async def test_asked_for_by_name_a_missing_url_is_a_failure() -> None:
-    found = [finding async for finding in examine(Options(only=("sign-in",)), {}, role="front")]
+    found = [finding async for finding in examine(DoctorOptions(only=("sign-in",)), {}, role="front")]
     assert [finding.level for finding in found] == ["failure"]

@@ -11,14 +11,13 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from fmsg.address import fold
 from tests.chaos.house import Control
 
 LOOK_S = 0.25
 """Between two looks: shorter gaps may be missed, and 2,000 callers make an answer of 60 kB."""
 
 
-class Gaps(msgspec.Struct, kw_only=True):
+class SocketGaps(msgspec.Struct, kw_only=True):
     """What was seen within a stretch of time. Seconds; per caller, added up where there were several gaps."""
 
     without: dict[str, float] = {}
@@ -37,15 +36,15 @@ class Gaps(msgspec.Struct, kw_only=True):
         return max(self.doubled.values(), default=0.0)
 
 
-class Census:
+class SocketCount:
     """Looks at the host's count of sockets per identity while it runs."""
 
     def __init__(self, control: Control, addresses: Collection[str]) -> None:
-        self.gaps = Gaps()
+        self.gaps = SocketGaps()
         self.stats: dict[str, Any] = {}
         """What the host said last."""
         self._control = control
-        self._addresses = [fold(address) for address in addresses]
+        self._addresses = [address.lower() for address in addresses]
         self._seen = asyncio.Event()
 
     async def run(self) -> None:
@@ -56,7 +55,7 @@ class Census:
             counts: dict[str, int] = {}
             with contextlib.suppress(aiohttp.ClientError):
                 self.stats = await self._control.call("stats")
-                counts = {fold(address): count for address, count in self.stats["sockets"].items()}
+                counts = {address.lower(): count for address, count in self.stats["sockets"].items()}
             now_s = time.monotonic()
             self._note(counts, now_s - before_s)
             before_s = now_s
@@ -76,7 +75,7 @@ class Census:
 
     def begin(self) -> None:
         """Count anew."""
-        self.gaps = Gaps()
+        self.gaps = SocketGaps()
 
     async def everybody(self, *, within_s: float) -> bool:
         """Wait until every caller has exactly one socket; False where that takes too long."""
@@ -85,7 +84,7 @@ class Census:
                 while True:
                     self._seen.clear()
                     await self._seen.wait()
-                    sockets = {fold(address): count for address, count in self.stats.get("sockets", {}).items()}
+                    sockets = {address.lower(): count for address, count in self.stats.get("sockets", {}).items()}
                     if all(sockets.get(address) == 1 for address in self._addresses):
                         return True
         except TimeoutError:
