@@ -96,7 +96,7 @@ async def test_a_caller_is_shown_and_helped(house: House) -> None:
     assert code == 0
     assert told["remarks"][0]["what"] == "its feed is live"
     assert (told["feed"]["live"] if "live" in told["feed"] else told["feed"]["state"]) in (True, "live")
-    assert told["ledger"]["last_n"] == 0
+    assert told["ledger"]["held"] == 0
 
     code, told = await house.caller("--reconcile")
     assert code == 0
