@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cksum requirements-dev.lock pyproject.toml tests/fmsg_mcpd/neighbours.lock examples/requirements.lock 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check format lock clean bench chaos fleet dashboard waits model conformance examples
+.PHONY: help setup demo test lint types check format lock clean bench chaos fleet dashboard waits model conformance picture examples attack
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,7 +24,7 @@ $(STAMP): requirements-dev.lock pyproject.toml tests/fmsg_mcpd/neighbours.lock e
 	@touch $@
 
 demo: setup ## two agents converse through a real front, daemon, Redis and two federated sandbox hosts
-	$(BIN)/fmsg-mcpd demo $(ARGS)
+	@$(BIN)/fmsg-mcpd demo $(ARGS) || [ $$? -eq 130 ] # Ctrl-C is no error
 
 test: setup ## the whole test suite
 	$(BIN)/python -m pytest -n auto $(ARGS)
@@ -41,11 +41,18 @@ conformance: setup ## the official MCP conformance scenarios against the front (
 chaos: setup ## five minutes of random faults under 200 callers: nothing lost, nothing twice
 	$(BIN)/python -m tests.chaos.run $(ARGS)
 
+attack: setup ## five minutes of hostile clients and a hostile host beside 200 waiting callers: what they notice of it
+	$(BIN)/python -m tests.attack.run $(ARGS)
+
 fleet: setup ## restarts, kills and failovers under 2,000 callers behind a real proxy (haproxy or nginx)
 	$(BIN)/python -m tests.fleet.run $(ARGS)
 
 dashboard: setup ## draw docs/dashboard.svg: the dashboard of a fleet under load and faults (haproxy or nginx, prometheus)
 	$(BIN)/python -m tests.fleet.dashboard $(ARGS)
+
+picture: setup ## draw docs/page.jpg, the page of the demo (needs Chromium)
+	$(BIN)/python -m pytest -q -k first_picture tests/ops/test_page.py
+	cp .screenshots/page.jpg docs/page.jpg
 
 examples: setup ## the programs of examples/, with a model that always gives the same answer
 	$(BIN)/python -m pytest tests/examples $(ARGS)

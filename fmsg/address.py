@@ -1,4 +1,4 @@
-"""fmsg addresses: ``@local@domain``, compared by Unicode case folding, rendered in lower case (FMSG-003, FMSG-007)."""
+"""fmsg addresses: ``@local@domain``, rendered in lower case; when two in messages are the same (FMSG-003, FMSG-007)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ MAX_ADDRESS_BYTES = 255
 """The whole address with both ``@``, in UTF-8 (FMSG-003)."""
 
 MAX_LABEL_CHARS = 63
-"""One label of a domain (RFC 1035); of an internationalized one at least not shorter than its ASCII form allows."""
+"""The longest label of a domain (RFC 1035). An internationalized one is never longer than its ASCII form."""
 
 REMEMBERED = 4096
-"""Addresses of which it is remembered whether they are well-formed: the same few come again and again."""
+"""How many addresses are remembered as well-formed or not. The same few come again and again."""
 
 _SEPARATORS = frozenset("-_.")
 _WORD = frozenset("LNM")
@@ -23,13 +23,20 @@ _WORD = frozenset("LNM")
 
 
 def same_address(one: str, other: str) -> bool:
-    """Whether two addresses name the same mailbox."""
+    """Whether two addresses that stand in messages or arguments are one by `fold`."""
     return fold(one) == fold(other)
 
 
 def fold(address: str) -> str:
-    """The form addresses are compared and keyed by."""
-    return address.casefold()
+    """What two addresses that somebody may mean by one another have in common: Unicode case folding (FMSG-003), in NFC.
+
+    For names that people and agents write: the directory, and the senders that a wait is for. NFC, since a name with an
+    accent is typed in one form and stored in another. It joins addresses that are two mailboxes (``ß`` and ``ss``), so
+    nothing of a caller is kept or opened under it, and no recipient is left out by it: that goes by lower case alone.
+    """
+    if address.isascii():
+        return address.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", address).casefold())
 
 
 def is_address(text: str) -> bool:
@@ -38,10 +45,13 @@ def is_address(text: str) -> bool:
 
 
 def parse_address(text: object, *, name: str = "address") -> str:
-    """A full address in its rendered form (lower case). Raises `BadInput` naming the argument and the reason."""
+    """A full address that somebody wrote, in its rendered form: lower case, NFC.
+
+    Raises `BadInput` naming the argument and the reason.
+    """
     if not isinstance(text, str):
         raise BadInput(f"{name}: an address is a string like @alice@example.com.")
-    rendered = text.lower()
+    rendered = unicodedata.normalize("NFC", text.lower())
     reason = _fault(rendered)
     if reason is not None:
         raise BadInput(

@@ -15,19 +15,19 @@ from fmsg.errors import AnswerTooLong, FmsgError, HostMisbehaved, refusal
 from fmsg.redact import scrub_beginning
 
 SMALL_BYTES = 64 * 1024
-"""The longest answer that is an id, a time and the like."""
+"""The longest answer that holds an id, a time and the like."""
 
 MAX_REASON_BYTES = 2048
 """How much of a host's (or a proxy's) text goes into an error (FMSG-003 as met: "a bounded preview")."""
 
 MAX_ERROR_BYTES = 64 * 1024
-"""How much of an error answer is read: JSON around the reason has to be whole to be understood."""
+"""How much of an error answer is read. JSON around the reason is understood only if it is whole."""
 
 ERROR_WITHIN_S = 5.0
-"""A refusal whose text does not come is still a refusal, and its status says enough."""
+"""How long a refusal's text is waited for. Its status says enough."""
 
 MAX_RETRY_AFTER_S = 3600.0
-"""A host that asks for more patience than an hour is asked again after an hour."""
+"""The longest delay that a host is granted."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ def _unexpected(status: int, headers: Mapping[str, str]) -> str:
 def reason_of(data: bytes, *, fallback: str) -> tuple[str, str | None]:
     """The host's reason, verbatim but without credentials and at most 2 KiB, and its machine code.
 
-    ``data`` is ``{"error": …}``, or whatever a proxy in between wrote: of that a preview, nothing is read out of it.
+    ``data`` is ``{"error": …}``, or what a proxy in between wrote. Of that a preview is shown, and nothing is read out.
     """
     body = _read_error(data)
     if body is None:

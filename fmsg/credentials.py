@@ -28,7 +28,7 @@ ALNUM = "[A-Za-z0-9]"
 WORD = "[A-Za-z0-9_-]"
 HEX = "[a-f0-9]"
 
-MAX_DECISION_CHARS = 32 * 1024
+MAX_DECISION_CHARS = 16 * 1024
 """How far a pattern reads at most before it is certain. The longest is an encrypted JWT with certificates in it."""
 
 MAX_UNIT_CHARS = 16
@@ -54,8 +54,8 @@ half a secret."""
 JWT = Kind(
     label="JWT",
     marker="eyJ",
-    rest=rf"{WORD}{{7,16384}}+"
-    rf"(?:\.eyJ{WORD}{{7}}|\.{WORD}{{0,8192}}+\.{WORD}{{0,1024}}+\.{WORD}{{10}}|())",
+    rest=rf"{WORD}{{7,8192}}+"
+    rf"(?:\.eyJ{WORD}{{7}}|\.{WORD}{{0,4096}}+\.{WORD}{{0,256}}+\.{WORD}{{10}}|())",
     tail=rf"(?:{WORD}++|\.(?={WORD}))",
     grouped=True,
 )

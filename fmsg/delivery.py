@@ -20,13 +20,20 @@ class Code(msgspec.Struct, frozen=True):
 
 CODES: dict[int, Code] = {
     -2: Code("outcome unknown here", "another host delivers to this recipient; nothing to do"),
-    -1: Code("no answer yet", "the host keeps trying; look again later"),
+    -1: Code(
+        "recipient's host not reached",
+        "your host tried and got no answer; it keeps trying. If this stays for some minutes, check the domain",
+    ),
     1: Code("invalid", "the recipient's host found the message malformed; report it to your host's operator"),
     2: Code("unsupported version", "the recipient's host speaks another protocol version"),
     3: Code("undisclosed", "the recipient's host gave no reason"),
     4: Code("too big", "send less, or a smaller attachment"),
     5: Code("insufficient resources", "the recipient's host has no room now; send again later"),
-    6: Code("parent not found", "the recipient's host does not know the message replied to; start a new thread"),
+    6: Code(
+        "parent not found",
+        "the recipient's host does not know the message replied to. If the recipient was added just now, the notice of "
+        "it may still be on its way: send again in a minute. Otherwise start a new thread",
+    ),
     7: Code("too old", "the message took too long to arrive; send a new one"),
     8: Code("future time", "a host's clock is wrong; report it to your host's operator"),
     9: Code("time travel", "the reply is dated before its parent; report it to your host's operator"),
@@ -73,10 +80,10 @@ def _batch(batch: AddToBatch) -> tuple[Outcome, ...]:
 def _of(
     to: tuple[str, ...] | None, deliveries: tuple[Delivery, ...] | None, via: Literal["to", "add_to"]
 ) -> list[Outcome]:
-    known = {delivery.addr.casefold(): delivery for delivery in deliveries or ()}
+    known = {delivery.addr.lower(): delivery for delivery in deliveries or ()}
     result = []
     for address in to or tuple(delivery.addr for delivery in deliveries or ()):
-        delivery = known.get(address.casefold(), Delivery(addr=address))
+        delivery = known.get(address.lower(), Delivery(addr=address))
         result.append(
             Outcome(
                 addr=address.lower(),

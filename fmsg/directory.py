@@ -12,6 +12,9 @@ from fmsg.address import fold, parse_address
 from fmsg.errors import BadInput
 from fmsg.redact import quoted
 
+CALLERS_DOMAIN = "caller"
+"""As the default domain, it stands for the domain of the caller who uses a name. A host may have many domains."""
+
 Resolution = Literal["literal", "directory", "default_domain"]
 
 _decode = msgspec.json.Decoder(dict[str, str]).decode
@@ -25,11 +28,12 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Directory:
-    """Resolves what a person or an agent calls somebody. Without entries and domain only full addresses resolve."""
+    """Resolves the names that people and agents use. Without entries and a domain only full addresses resolve."""
 
     def __init__(self, entries: Mapping[str, str] | None = None, *, default_domain: str | None = None) -> None:
         self._entries = _checked(entries or {}, origin="the directory")
-        self._domain = _checked_domain(default_domain)
+        self._callers_domain = default_domain is not None and default_domain.strip().lower() == CALLERS_DOMAIN
+        self._domain = None if self._callers_domain else _checked_domain(default_domain)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | None, default_domain: str | None = None) -> Self:
@@ -38,6 +42,15 @@ class Directory:
         if path:
             directory._entries = _checked(_read(os.fspath(path)), origin=f"FMSG_DIRECTORY {os.fspath(path)}")
         return directory
+
+    def for_caller(self, address: str) -> Directory:
+        """The directory as a caller uses it: with the domain of its address, where `CALLERS_DOMAIN` was given."""
+        if not self._callers_domain:
+            return self
+        own = Directory()
+        own._entries = self._entries
+        own._domain = address.rpartition("@")[2]
+        return own
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -15,7 +15,7 @@ FmsgError
 └── HostMisbehaved        *     an answer that cannot be understood
     └── AnswerTooLong     *     one that is longer than any answer to this request
 
-*: also `Transient`, so that one ``except`` catches whatever a later try may be spared.
+*: also `Transient`, so that one ``except`` catches all that may be over with the next try.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class HostRefused(FmsgError):
 
     ``status`` is the HTTP status, ``reason`` the host's own text (redacted, at most 2 KiB), ``code`` its machine code
     where it gave one, ``retry_after_s`` the delay it asked for. ``worded`` is False where the answer had no reason in
-    the Web API's form, so that it may be somebody else's.
+    the Web API's form: then a proxy or another web server may have written it.
     """
 
     def __init__(
@@ -87,10 +87,6 @@ class Throttled(HostRefused, Transient):
 
 class HostFailed(HostRefused, Transient):
     """5xx: the host is in trouble."""
-
-
-CHECK_THE_HOST = " Check that the host is up, or try again later."
-"""The end of a `HostUnreachable` text, for operators; who has advice of its own leaves it out."""
 
 
 class HostUnreachable(Transient):

@@ -20,18 +20,18 @@ from fmsg.redact import scrub
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 50.0
-"""We ping after this much silence; if half of it later there is still no sign of life, the socket is dead. A host pings
-each 45 s (FMSG-003, WebSocket), so that ours are for hosts that do not: ten thousand sockets are much to ping. A host
-that is gone, and not only silent, the kernel finds sooner (`fmsg.http.PROBE_AFTER_S`)."""
+"""After so long a silence we ping. After half of it again without a sign of life the socket is dead. A host pings each
+45 s (FMSG-003, WebSocket), so ours are for hosts that do not: ten thousand sockets are much to ping. The kernel finds
+sooner that a host is gone (`fmsg.http.PROBE_AFTER_S`)."""
 
 MAX_FRAME_BYTES = 1024 * 1024
-"""A frame is one message's headers and 768 bytes of its text: far below, unless the host has gone mad."""
+"""The longest frame that is read. One has a message's headers and 768 bytes of its text, which is far less."""
 
 CLOSE_WITHIN_S = 5.0
-"""A socket that has not closed properly by then is dropped."""
+"""How long a closing socket has before it is dropped."""
 
 MAX_REASON_CHARS = 200
-"""A close frame's text has at most 123 bytes; the library's texts about broken frames are short too."""
+"""How much of a reason is kept. A close frame's text has at most 123 bytes."""
 
 TYPES = frozenset(("new_msg", "recipients_added", "delivered", "reaction"))
 """The event types there are. Others are skipped (FMSG-003: unknown types are ignored)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import re
 import socket
 import ssl
@@ -17,10 +18,10 @@ import msgspec
 from yarl import URL
 
 from fmsg.answers import SMALL_BYTES, Answer, check, failure, read_answer
-from fmsg.errors import CHECK_THE_HOST, FmsgError, HostMisbehaved, HostRefused, HostUnreachable, Unauthorized
+from fmsg.errors import FmsgError, HostMisbehaved, HostRefused, HostUnreachable, Unauthorized
 from fmsg.redact import scrub_beginning
 from fmsg.transfer import Download, Form, media_type
-from fmsg.urls import base_url
+from fmsg.urls import PLACEHOLDER, base_url, proxy_for
 
 T = TypeVar("T")
 
@@ -30,8 +31,8 @@ Observer = Callable[[str, int | None, float], None]
 USER_AGENT = "fmsg-mcpd"
 
 MAX_CONCURRENT = 256
-"""Requests in flight at once; sockets do not count. Enough to keep a host busy from one process; a burst of thousands
-of callers queues here instead of opening thousands of connections."""
+"""Requests in flight at once, sockets not counted. They keep a host busy from one process. A burst of thousands of
+callers queues here instead of opening thousands of connections."""
 
 KEEP_ALIVE_S = 15.0
 """Shorter than what hosts and proxies keep idle connections (60 s and more), so that they rarely close one as we send:
@@ -43,7 +44,7 @@ SOCKET_CLOSE_S = 2.0
 PROBE_AFTER_S = 20
 PROBE_EACH_S = 5
 PROBES = 2
-"""TCP keep-alive of event sockets: a host or a path that is gone is noticed after 30 s, without any work of ours."""
+"""TCP keep-alive of event sockets. The kernel notices after 30 s that a host or the path to it is gone."""
 
 _SENDABLE = re.compile(r"[\x21-\x7e]{1,8192}")
 """What fits a header: visible ASCII, and no more than common servers take."""
@@ -76,7 +77,8 @@ class HostHttp:
     """The connection pool to one host; an async context manager.
 
     ``api_url`` is the base URL: https, or http where the host is this machine or ``allow_insecure`` says so. Raises
-    `BadInput` for anything else. ``observer`` is called after each request and must not raise.
+    `BadInput` for anything else. ``observer`` is called after each request and must not raise. ``environment`` (the
+    process's) names a proxy on the way to the host, see `proxy_for`.
     """
 
     api_url: str
@@ -91,8 +93,10 @@ class HostHttp:
         observer: Observer | None = None,
         deadlines: Deadlines | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.api_url = base_url(api_url, allow_insecure=allow_insecure)
+        self._proxy = proxy_for(self.api_url, os.environ if environment is None else environment)
         self.deadlines = deadlines or Deadlines()
         self._ssl = ssl_context
         self._places = asyncio.Semaphore(max_concurrent)
@@ -162,7 +166,7 @@ class HostHttp:
 
     @asynccontextmanager
     async def download(self, route: str, path: str, *, bearer: str) -> AsyncIterator[Download]:
-        """An answer read while it comes. Raises as `call`; leaving the context early drops the connection."""
+        """An answer that is read while it comes. Leaving the context early drops the connection. Raises as `call`."""
         async with self._watched(route) as watch:
             response = await self._guarded(self._open(watch, "GET", path, bearer=bearer), self.deadlines.answer_s)
             try:
@@ -179,7 +183,7 @@ class HostHttp:
             yield chunk
 
     async def upload(self, route: str, path: str, *, bearer: str, form: Form) -> Answer:
-        """POST a form. Raises as `call`, and whatever reading the form's bytes raises."""
+        """POST a form. Raises as `call`, and what reading the form's bytes raises."""
         source_failure: BaseException | None = None
         headers = {"Content-Type": form.content_type}
         if form.size is not None:
@@ -213,7 +217,7 @@ class HostHttp:
     async def socket(
         self, path: str, *, bearer: str, heartbeat_s: float, max_frame_bytes: int
     ) -> aiohttp.ClientWebSocketResponse:
-        """Open a WebSocket; whoever gets it closes it. Raises as `call`."""
+        """Open a WebSocket, which the caller closes. Raises as `call`."""
         started = asyncio.get_running_loop().time()
         status: int | None = None
         try:
@@ -222,6 +226,7 @@ class HostHttp:
                     self._url(path),
                     headers=_authorized(bearer),
                     heartbeat=heartbeat_s,
+                    proxy=self._proxy,
                     max_msg_size=max_frame_bytes,
                     compress=0,
                     timeout=aiohttp.ClientWSTimeout(ws_close=SOCKET_CLOSE_S),
@@ -273,13 +278,14 @@ class HostHttp:
         data: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> aiohttp.ClientResponse:
-        """A response with a 2xx status whose body is still to be read; whoever gets it closes it."""
+        """A response with a 2xx status whose body is still to be read. The caller closes it."""
         response = await _active(self._requests).request(
             method,
             self._url(path),
             headers={**(headers or {}), **_authorized(bearer)},
             data=data,
             allow_redirects=False,
+            proxy=self._proxy,
         )
         watch.status = response.status
         await check(response)
@@ -289,9 +295,9 @@ class HostHttp:
         return URL(self.api_url + path, encoded=True)
 
     async def _guarded(self, work: Awaitable[T], within_s: float | None) -> T:
-        """Await, with a deadline, and turn the client library's errors into ours.
+        """Awaits with a deadline, and turns the client library's errors into ours.
 
-        Ours are raised outside of the handler so that they do not carry the library's along: those show headers.
+        Ours are raised outside of the handler, so that they do not carry the library's along, which show headers.
         """
         try:
             async with asyncio.timeout(within_s):
@@ -304,10 +310,14 @@ class HostHttp:
         match error:
             case aiohttp.ConnectionTimeoutError():
                 return self._unreachable(f"no connection within {self.deadlines.connect_s:g} s", sent=False)
+            case aiohttp.ClientHttpProxyError():
+                return self._unreachable(f"the proxy on the way to it answered {error.status}", sent=False)
+            case aiohttp.ClientProxyConnectionError():
+                return self._unreachable("no connection to the proxy that HTTPS_PROXY or HTTP_PROXY names", sent=False)
             case aiohttp.ClientConnectorCertificateError():
                 return self._unreachable(f"its certificate is not accepted: {error.certificate_error}", sent=False)
             case aiohttp.ClientConnectorError():
-                return self._unreachable(f"no connection ({error.os_error.strerror or error.os_error})", sent=False)
+                return self._unreachable(f"no connection ({_why(error.os_error)})", sent=False)
             case aiohttp.ClientResponseError():
                 return HostMisbehaved(
                     f"{self.api_url}: its answer is not what HTTP prescribes. Is this the Web API's URL?"
@@ -318,7 +328,14 @@ class HostHttp:
                 return self._unreachable(f"the connection was cut ({type(error).__name__})", sent=True)
 
     def _unreachable(self, reason: str, *, sent: bool) -> HostUnreachable:
-        return HostUnreachable(f"{self.api_url}: {scrub_beginning(reason, 500)}.{CHECK_THE_HOST}", sent=sent)
+        return HostUnreachable(f"{self.api_url}: {scrub_beginning(reason, 500)}.", sent=sent)
+
+
+def _why(error: OSError) -> str:
+    """The system's words. Those of the event loop repeat the address as a tuple."""
+    if error.errno and error.errno > 0 and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
 
 
 def _active(session: aiohttp.ClientSession | None) -> aiohttp.ClientSession:
@@ -328,13 +345,19 @@ def _active(session: aiohttp.ClientSession | None) -> aiohttp.ClientSession:
 
 
 def _authorized(bearer: str) -> dict[str, str]:
+    if PLACEHOLDER.fullmatch(bearer):
+        raise Unauthorized(
+            401,
+            "the credential is the name of a variable, like ${FMSG_API_KEY}, which was not replaced by its value. "
+            "Put the key itself where the program that starts this server or sends its header finds it.",
+        )
     if not _SENDABLE.fullmatch(bearer):
         raise Unauthorized(401, "the credential is empty or contains characters that none has. Copy it again.")
     return {"Authorization": f"Bearer {bearer}"}
 
 
 def _probe(connection: socket.socket | None) -> None:
-    """Have the kernel look whether the other end is there. Where it cannot be told when, it has times of its own."""
+    """Have the kernel look whether the other end is there. A system without these options has times of its own."""
     if connection is None:
         return
     with suppress(OSError):
@@ -347,7 +370,7 @@ def _probe(connection: socket.socket | None) -> None:
 async def _upgrade_or_raise(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Refusals of an upgrade with the host's reason in them, and no redirect followed: the library would do neither."""
+    """Turns a refused upgrade into an error with the host's reason. Follows no redirect. The library does neither."""
     response = await handler(request)
     if response.status != 101:
         raise await failure(response)

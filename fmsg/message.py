@@ -8,8 +8,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from fmsg.address import fold
-
 Address = Annotated[str, msgspec.Meta(max_length=1024)]
 """Four times what the protocol allows. As with the other bounds, a message beyond it is left out as unreadable."""
 MediaType = Annotated[str, msgspec.Meta(max_length=1024)]
@@ -23,6 +21,10 @@ PosixSeconds = Annotated[float, msgspec.Meta(ge=-62_135_400_000.0, le=253_402_10
 """Within the calendar of years 1 to 9999 by more than two days, so that no offset leads out of it."""
 MessageId = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 SizeBytes = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+MAX_TOPIC_BYTES = 255
+MAX_RECIPIENTS = 255
+"""Lengths and counts that take one byte on the wire between hosts."""
 
 _DIGEST = re.compile(r"[0-9A-Fa-f]{64}")
 
@@ -181,6 +183,18 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         fields: dict[str, Any] = msgspec.to_builtins(self)
         return {"version": 1, "size": self.size, **fields}
 
+    def excess(self) -> str | None:
+        """What of the draft goes beyond the protocol. Some hosts take it all the same, so nothing refuses it before."""
+        topic = self.topic or ""
+        size = len(topic.encode("utf-8", "replace"))
+        if size > MAX_TOPIC_BYTES:
+            return f"the topic has {size} bytes, and the protocol allows {MAX_TOPIC_BYTES}"
+        if "\0" in topic:
+            return "the topic contains a NUL character"
+        if len(self.to) > MAX_RECIPIENTS:
+            return f"the message has {len(self.to)} recipients, and the protocol allows {MAX_RECIPIENTS}"
+        return None
+
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to ``POST /fmsg/{id}/send``."""
@@ -221,15 +235,14 @@ def digest(text: str | None) -> str | None:
 def participants(
     *, from_: Address, to: Iterable[Address] | None, add_to: Iterable[AddToBatch] | None
 ) -> tuple[Address, ...]:
-    """Sender, recipients, adders and added, in that order, each once (case-folded), lower case (FMSG-007)."""
-    seen: dict[str, Address] = {}
-    for address in (from_, *(to or ())):
-        seen.setdefault(fold(address), address.lower())
+    """Sender, recipients, adders and added, in that order, each once, lower case (FMSG-007).
+
+    Addresses that only a wider folding joins are two, as for hosts: a reply to one would not reach the other.
+    """
+    everybody = [from_, *(to or ())]
     for batch in add_to or ():
-        for address in (batch.add_to_from or "", *(batch.to or ())):
-            if address:
-                seen.setdefault(fold(address), address.lower())
-    return tuple(seen.values())
+        everybody += [batch.add_to_from or "", *(batch.to or ())]
+    return tuple(dict.fromkeys([from_.lower(), *(address.lower() for address in everybody if address)]))
 
 
 def available_at_s(message: Message, caller: Address) -> PosixSeconds | None:
@@ -239,12 +252,12 @@ def available_at_s(message: Message, caller: Address) -> PosixSeconds | None:
     """
     if message.time is None:
         return None
-    me = fold(caller)
-    if any(fold(address) == me for address in message.to or ()):
+    me = caller.lower()
+    if any(address.lower() == me for address in message.to or ()):
         return message.time
     times = [
         batch.time
         for batch in message.add_to or ()
-        if batch.time is not None and any(fold(address) == me for address in batch.to or ())
+        if batch.time is not None and any(address.lower() == me for address in batch.to or ())
     ]
     return min(times) if times else message.time

@@ -1,4 +1,4 @@
-"""Access tokens: got with an API key at ``POST /fmsg/token`` (FMSG-003, Authentication), renewed before they expire."""
+"""Access tokens: an API key is exchanged for one at ``POST /fmsg/token`` (FMSG-003, Token exchange)."""
 
 from __future__ import annotations
 
@@ -12,49 +12,32 @@ from typing import Any, Protocol
 
 import msgspec
 
-from fmsg.address import fold, parse_address
-from fmsg.answers import Answer
+from fmsg.address import is_address
+from fmsg.backoff import backoff_s
 from fmsg.decode import JsonReader
-from fmsg.errors import (
-    BadInput,
-    CredentialMissing,
-    FmsgError,
-    HostFailed,
-    HostMisbehaved,
-    HostRefused,
-    HostUnreachable,
-    Throttled,
-)
+from fmsg.errors import CredentialMissing, HostMisbehaved, HostRefused, Transient
 from fmsg.http import HostHttp
 
 LEEWAY_S = 10.0
-"""A token is taken as expired this long before it is: it has to last until the request arrives (FMSG-003 as met)."""
-
-RENEW_WITHIN = (0.05, 0.15)
-"""A token is renewed in the last 5 to 15 % of its life, at a moment drawn per token: thousands of callers that came
-with one burst must not come back as one."""
+"""A token counts as expired this long before it is, since it has to last until the request arrives."""
 
 RETRY_FOR_S = 20.0
-"""How long an exchange is tried again while the host is in trouble: a restart or a failover of its database."""
+"""How long an exchange is tried again while the host is in trouble. Its database restarts or fails over in less."""
 
 FIRST_DELAY_S, MAX_DELAY_S = 0.25, 4.0
-"""Full-jitter back-off between the tries of one exchange."""
+"""Back-off between the tries of one exchange."""
 
 EXCHANGE_WITHIN_S = 10.0
-"""One try: an exchange is a lookup and a signature, and somebody waits for it before anything else can begin."""
+"""The longest one try may take. An exchange is a lookup and a signature, and a request waits for it."""
 
 NO_SUCH_ROUTE = frozenset({404, 405})
-"""What other web servers say to an exchange. A Web API has 400, 401 and 403 for keys (FMSG-003, Token exchange)."""
-
-PUT_OFF_S = 30.0
-"""After a failed renewal of a token that is still good, the next try comes this much later."""
+"""The answers of a web server that has no such route. A Web API answers 400, 401 or 403 to a bad key."""
 
 MAX_SKEW_S = 60.0
-"""Up to this difference between the host's clock and ours ``exp`` is taken as it is; beyond, life counts from now."""
-
+"""Up to this difference between the host's clock and ours ``exp`` counts. Beyond it the token's life does, from now."""
 
 MAX_LIFE_S = 366 * 86400.0
-"""No token is taken to last longer than a year, whatever number a host gives."""
+"""The longest life that a token is taken to have. A host could give any number."""
 
 
 class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,129 +85,49 @@ _read_exchange = JsonReader(_Exchange, "token answer")
 _read_claims = JsonReader(_Claims, "access token's claims")
 
 
-class KeyTokens:
-    """Tokens of one API key. One exchange serves everybody who asks meanwhile, and its failure is theirs too."""
+async def exchange(
+    http: HostHttp,
+    api_key: str,
+    *,
+    clock: Callable[[], float] = time.time,
+    rng: random.Random | None = None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    retry_for_s: float = RETRY_FOR_S,
+) -> AccessToken:
+    """A token for the key. A host in trouble is asked again for ``retry_for_s``.
 
-    def __init__(
-        self,
-        http: HostHttp,
-        api_key: str,
-        *,
-        clock: Callable[[], float] = time.time,
-        rng: random.Random | None = None,
-        initial: AccessToken | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        retry_for_s: float = RETRY_FOR_S,
-    ) -> None:
-        self._http = http
-        self._key = api_key.strip()
-        self._clock = clock
-        self._rng = rng or random.Random()
-        self._sleep = sleep
-        self._retry_for_s = retry_for_s
-        self._lock = asyncio.Lock()
-        self._current = initial
-        self._renew_at_s = 0.0 if initial is None else self._moment_to_renew(initial)
-        self._refused: str | None = None
-        self._failure: FmsgError | None = None
-
-    def __repr__(self) -> str:
-        return f"KeyTokens({self._http!r}, address={self._current.address if self._current else None!r})"
-
-    async def token(self) -> AccessToken:
-        """The current token, exchanged or renewed where it is time. Raises the host's refusal or `HostUnreachable`."""
-        current = self._usable()
-        if current is not None and (self._clock() < self._renew_at_s or self._lock.locked()):
-            return current
-        return await self._other_than(current)
-
-    async def renew(self, stale: AccessToken) -> AccessToken:
-        """A token other than ``stale``: the new one of somebody faster, or one exchanged now. Raises as `token`."""
-        current = self._usable()
-        if current is not None and current.value != stale.value:
-            return current
-        self._refused = stale.value
-        return await self._other_than(stale)
-
-    def _usable(self) -> AccessToken | None:
-        current = self._current
-        if current is None or current.value == self._refused or not current.good(self._clock()):
-            return None
-        return current
-
-    async def _other_than(self, known: AccessToken | None) -> AccessToken:
-        joined = self._lock.locked()
-        async with self._lock:
-            current = self._usable()
-            if current is not None and (known is None or current.value != known.value):
-                return current
-            if joined and self._failure is not None:
-                raise self._failure.with_traceback(None)
-            self._failure = None
-            try:
-                return await self._exchanged(fallback=current)
-            except FmsgError as error:
-                self._failure = error
-                raise
-
-    async def _exchanged(self, *, fallback: AccessToken | None) -> AccessToken:
-        """A new token; where the host is in trouble and the old one still good, the old one for a while longer."""
-        trouble: FmsgError | None = None
+    Raises the host's refusal or its trouble, or `HostMisbehaved` where it is no Web API.
+    """
+    rng = rng or random.Random()
+    give_up_at_s = clock() + retry_for_s
+    failures = 0
+    while True:
+        asked_at_s = clock()
         try:
-            fresh = await self._exchange(retry_for_s=0.0 if fallback else self._retry_for_s)
-        except (HostFailed, HostUnreachable, Throttled) as error:
+            answer = await http.call("token", "POST", "/fmsg/token", bearer=api_key.strip(), within_s=EXCHANGE_WITHIN_S)
+        except HostMisbehaved:
+            raise  # A wrong URL, which time does not correct.
+        except Transient as error:
             trouble = error
-        else:
-            self._current, self._renew_at_s = fresh, self._moment_to_renew(fresh)
-            return fresh
-        if fallback is None:
-            raise trouble
-        self._renew_at_s = self._clock() + PUT_OFF_S * self._rng.uniform(0.5, 1.5)
-        return fallback
-
-    async def _exchange(self, *, retry_for_s: float) -> AccessToken:
-        give_up_at_s = self._clock() + retry_for_s
-        longest_s = FIRST_DELAY_S
-        while True:
-            asked_at_s = self._clock()
-            try:
-                answer = await self._http.call(
-                    "token", "POST", "/fmsg/token", bearer=self._key, within_s=EXCHANGE_WITHIN_S
-                )
-            except (HostFailed, HostUnreachable, Throttled) as error:
-                trouble = error
-            except HostRefused as error:
-                if error.worded or error.status not in NO_SUCH_ROUTE:
-                    raise
-                raise HostMisbehaved(
-                    f"{self._http.api_url} answers POST /fmsg/token with {error.status}, so it is no fmsg Web API. "
-                    "Correct FMSG_API_URL; its host name or a path in it may be wrong."
-                ) from None
-            else:
-                return self._granted(answer, asked_at_s)
-            asked_for_s = 0.0 if isinstance(trouble, HostUnreachable) else trouble.retry_after_s or 0.0
-            delay_s = max(self._rng.uniform(0.0, longest_s), asked_for_s)
-            if self._clock() + delay_s > give_up_at_s:
-                raise trouble
-            await self._sleep(delay_s)
-            longest_s = min(2 * longest_s, MAX_DELAY_S)
-
-    def _granted(self, answer: Answer, asked_at_s: float) -> AccessToken:
-        fresh = token_of(answer.data, asked_at_s=asked_at_s)
-        known = self._current
-        if known is not None and fold(known.address) != fold(fresh.address):
+        except HostRefused as error:
+            if error.worded or error.status not in NO_SUCH_ROUTE:
+                raise
             raise HostMisbehaved(
-                f"the API key stood for {known.address} and now stands for {fresh.address}. Start again with it."
-            )
-        return fresh
-
-    def _moment_to_renew(self, token: AccessToken) -> float:
-        life_s = max(token.expires_at_s - self._clock(), 0.0)
-        return token.expires_at_s - LEEWAY_S - life_s * self._rng.uniform(*RENEW_WITHIN)
+                f"{http.api_url} answers POST /fmsg/token with {error.status}, so it is no fmsg Web API. "
+                "Correct FMSG_API_URL; its host name or a path in it may be wrong."
+            ) from None
+        else:
+            return token_of(answer.data, asked_at_s=asked_at_s)
+        failures += 1
+        delay_s = backoff_s(failures, rng, base_s=FIRST_DELAY_S, cap_s=MAX_DELAY_S)
+        delay_s = max(delay_s, trouble.retry_after_s or 0.0)
+        if clock() + delay_s > give_up_at_s:
+            raise trouble
+        await sleep(delay_s)
 
 
 class FixedTokens:
-    """One given token, for who has no key. Raises `CredentialMissing` once it has expired or was refused."""
+    """One given token. Raises `CredentialMissing` once it has expired or was refused."""
 
     def __init__(self, token: AccessToken, *, clock: Callable[[], float] = time.time) -> None:
         self._token = token
@@ -257,14 +160,12 @@ def token_of(data: bytes, *, asked_at_s: float) -> AccessToken:
     """
     answer = _read_exchange(data)
     claims = _read_claims(_payload(answer.access_token))
-    try:
-        address = parse_address(claims.sub, name="sub")
-    except BadInput:
-        address = None
-    if address is None:
+    if not is_address(claims.sub):
         raise HostMisbehaved("the host's access token names no fmsg address. Is this the Web API's URL?")
     return AccessToken(
-        value=answer.access_token, address=address, expires_at_s=_expiry_s(claims, answer.expires_in, asked_at_s)
+        value=answer.access_token,
+        address=claims.sub.lower(),
+        expires_at_s=_expiry_s(claims, answer.expires_in, asked_at_s),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator
+import unicodedata
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 
 import msgspec
 
@@ -12,10 +13,10 @@ from fmsg.errors import BadInput
 from fmsg.redact import quoted
 
 MAX_FILENAME_BYTES = 255
-"""Longer names are outside the protocol, and a current host hangs on one (FMSG-003 as met)."""
+"""The longest name that the protocol has. A current host hangs on a longer one (FMSG-003, Routes)."""
 
 CHUNK_BYTES = 64 * 1024
-"""An upload's progress is watched per chunk: small enough to move within the idle deadline on a slow line."""
+"""An upload's progress is watched by chunks. One of this size gets through a slow line within the idle deadline."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}(?:[ \t]*;[\x20-\x7e]{0,256})?", re.ASCII)
@@ -57,6 +58,43 @@ def check_filename(filename: str, *, name: str = "filename") -> str:
     raise BadInput(f"{name}: {quoted(filename)} cannot name an attachment ({fault}). Choose another, like report.pdf.")
 
 
+def check_stored_name(filename: str, *, name: str = "filename") -> str:
+    """The file name, if it can stand in a request for an attachment that another host has named. Raises `BadInput`."""
+    if filename in ("", ".", ".."):
+        raise BadInput(f"{name}: {quoted(filename)} is no file's name. Pass one of the names that the message lists.")
+    return filename.encode("utf-8", "replace").decode()
+
+
+def meant_name(asked: str, names: Iterable[str], *, shown: Callable[[str], str] = str) -> str | None:
+    """The one of a message's attachments that is meant, None where none or more than one fits.
+
+    The exact name comes first, then the name as results show it (``shown``), then the only one that looks the same:
+    models repeat names in another Unicode form, with other kinds of blanks or none at the end.
+    """
+    listed = set(names)
+    if asked in listed:
+        return asked
+    fitting = [name for name in listed if shown(name) == asked] or [
+        name for name in listed if _look(asked) in (_look(name), _look(shown(name)))
+    ]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _look(name: str) -> str:
+    """What names have in common that look the same."""
+    return " ".join(unicodedata.normalize("NFKC", name).split())
+
+
+def check_media_type(text: str, *, name: str = "content_type") -> str:
+    """The media type, if it is one (RFC 9110, 8.3.1). Raises `BadInput` naming the argument."""
+    if not _MEDIA_TYPE.fullmatch(text):
+        raise BadInput(
+            f"{name}: {quoted(text)} is not a media type. Write a type and a subtype, like text/markdown or "
+            "application/pdf."
+        )
+    return text
+
+
 def _filename_fault(filename: str) -> str | None:
     if filename in ("", ".", ".."):
         return "it is no file's name"
@@ -72,8 +110,7 @@ def _filename_fault(filename: str) -> str | None:
 def file_form(filename: str, data: bytes | AsyncIterable[bytes], *, content_type: str) -> Form:
     """A form with the one field ``file`` (RFC 7578). Raises `BadInput` for a name or type that cannot be sent."""
     check_filename(filename)
-    if not _MEDIA_TYPE.fullmatch(content_type):
-        raise BadInput(f"content_type: {quoted(content_type)} is not a media type. Write it like application/pdf.")
+    check_media_type(content_type)
     boundary = f"fmsg-{secrets.token_hex(16)}"
     escaped = filename.replace("\\", "\\\\").replace('"', '\\"')
     head = (

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
 
-from fmsg.address import same_address
 from fmsg.answers import SMALL_BYTES, Answer
 from fmsg.decode import MAX_ITEM_BYTES, JsonReader, read_message, read_page, read_thread
-from fmsg.errors import AnswerTooLong, BadInput, HostRefused, NotFound, Unauthorized
+from fmsg.errors import AnswerTooLong, BadInput, HostFailed, HostRefused, NotFound, Unauthorized
 from fmsg.events import HEARTBEAT_S, MAX_FRAME_BYTES, EventSocket
 from fmsg.http import HostHttp
 from fmsg.message import Added, AttachmentInfo, Draft, Message, Page, Reacted, ReadMark, Sent, Thread, digest
+from fmsg.pieces import in_pieces
 from fmsg.tokens import TokenSource
-from fmsg.transfer import Body, Download, check_filename, file_form
+from fmsg.transfer import Body, Download, check_stored_name, file_form
 
 __all__ = ["Added", "Body", "Download", "Reacted", "ReadMark", "Sent", "WebApi"]
 
 T = TypeVar("T")
 
 MAX_PAGE = 100
-"""The largest page there is. Hosts clamp a larger limit silently, which then looks like the end of the list."""
+"""The largest page. Hosts clamp a larger limit silently, which then looks like the end of the list."""
 
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 """A hundred messages with 255 recipients each and all their deliveries are shorter."""
@@ -33,6 +33,9 @@ MAX_PAGE_BYTES = 8 * 1024 * 1024
 MAX_THREAD_BYTES = 32 * 1024 * 1024
 """Hosts refuse threads with more text than this (FMSG-003, Routes). Finding the messages in it is one call into C of
 some 20 ms, and 100 ms where a host fills it with brackets."""
+
+PIECE_CHARS = 256 * 1024
+"""Of a body written as JSON at once: about a millisecond."""
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """What `WebApi.body` keeps in memory at most, several times what hosts accept as a message."""
@@ -53,8 +56,8 @@ _read_attached = JsonReader(AttachmentInfo, "answer to an attachment")
 class WebApi:
     """A host's Web API as one caller.
 
-    Every method raises what `fmsg.errors` lists. A 401 is met with one new token and one repetition; nothing else is
-    ever repeated here.
+    Every method raises what `fmsg.errors` lists. After a 401 a request is repeated once with a new token. Nothing else
+    is repeated here.
     """
 
     def __init__(self, http: HostHttp, tokens: TokenSource) -> None:
@@ -77,7 +80,7 @@ class WebApi:
         return await self._page("list_sent", "/fmsg/sent", limit, offset)
 
     async def message(self, message_id: int) -> Message:
-        """One message, its id filled in. A draft of somebody else is `NotFound`, whatever the host shows of it."""
+        """One message, its id filled in. A draft of somebody else is `NotFound`, even where the host shows it."""
         answer = await self._call("message", "GET", f"/fmsg/{message_id}", max_bytes=MAX_ITEM_BYTES)
         message = read_message(answer.data, message_id=message_id)
         if message.is_draft:
@@ -114,13 +117,25 @@ class WebApi:
 
     async def _check_own(self, sender: str) -> None:
         """Current hosts show drafts to the recipients they name (FMSG-003 as met), who are none before it is sent."""
-        if not same_address(sender, await self.address()):
+        if sender.lower() != await self.address():
             raise NotFound(404, "message not found")
 
     async def create_draft(self, draft: Draft) -> int:
-        """Create a draft; its id stays the message's id."""
-        answer = await self._call("create_draft", "POST", "/fmsg", content=_json(draft.wire()))
-        return _read_created(answer.data).id
+        """Create a draft; its id stays the message's id.
+
+        A 5xx to a draft that goes beyond the protocol is a `HostRefused` that names what does.
+        """
+        try:
+            answer = await self._call("create_draft", "POST", "/fmsg", content=await _draft_json(draft))
+        except HostFailed as error:
+            excess = draft.excess()
+            if excess is None:
+                raise
+            failed = error
+        else:
+            return _read_created(answer.data).id
+        # Some hosts answer as if they had failed (FMSG-003 as met), and trying again would not help.
+        raise HostRefused(failed.status, f"{failed.reason} ({excess})", code=failed.code)
 
     async def delete_draft(self, message_id: int) -> None:
         """Delete a draft; a sent message is `Forbidden`."""
@@ -152,8 +167,8 @@ class WebApi:
     ) -> AttachmentInfo:
         """Attach a file to a draft. The host may change the name: the returned one counts.
 
-        Raises `BadInput` for a name that no host can take or give back. A stream is read once, so with one a 401 in
-        mid-upload is final.
+        Raises `BadInput` for a name that no host can take or give back. A stream can be read once only, so a 401 while
+        it is uploaded is final.
         """
         path = f"/fmsg/{message_id}/attach"
 
@@ -169,8 +184,8 @@ class WebApi:
         return _read_attached(answer.data)
 
     def attachment(self, message_id: int, filename: str) -> AbstractAsyncContextManager[Download]:
-        """An attachment, read while it comes."""
-        segment = quote(check_filename(filename), safe="")
+        """An attachment that is read while it comes. Raises `BadInput` for what is no file's name."""
+        segment = quote(check_stored_name(filename), safe="")
         return self._download("attachment", f"/fmsg/{message_id}/attach/{segment}")
 
     @asynccontextmanager
@@ -219,6 +234,22 @@ class WebApi:
         except Unauthorized:
             pass
         return await request((await self._tokens.renew(token)).value)
+
+
+async def _draft_json(draft: Draft) -> bytes:
+    """The JSON of a draft, whose body may be large, made in pieces."""
+    if draft.data is None or len(draft.data) <= PIECE_CHARS:
+        return _json(draft.wire())
+    fields = draft.wire()
+    return await in_pieces(_encoding(fields, fields.pop("data")))
+
+
+def _encoding(fields: dict[str, Any], data: str) -> Generator[None, None, bytes]:
+    parts = [_json(fields)[:-1], b',"data":"']
+    for start in range(0, len(data), PIECE_CHARS):
+        parts.append(_json(data[start : start + PIECE_CHARS])[1:-1])
+        yield
+    return b"".join([*parts, b'"}'])
 
 
 def _json(value: object) -> bytes:

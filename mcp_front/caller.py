@@ -43,10 +43,11 @@ class Caller(Protocol):
         """A token for the caller's feed, good for more than a few seconds."""
         ...
 
-    async def confirm(self, *, within_s: float = 60.0) -> None:
+    async def confirm(self, *, within_s: float = 60.0, ahead_s: float = 0.0) -> None:
         """Make sure the host accepted the caller's credential within the last ``within_s`` seconds; else ask it now.
 
-        Raises what the Web API raises when the credential is refused. What comes from the ledger alone is returned
-        only after it.
+        Where less than ``ahead_s`` of that is left, the host is asked in the background: a caller in use then never
+        waits for it. Raises what the Web API raises when the credential is refused. Every answer that does not come
+        from the host itself is given only after it.
         """
         ...

@@ -21,7 +21,7 @@ import msgspec
 
 from fmsg.errors import FmsgError, HostRefused, Transient, Unauthorized
 from fmsg.http import HostHttp
-from fmsg.tokens import AccessToken, KeyTokens
+from fmsg.tokens import AccessToken, exchange
 from fmsg.webapi import WebApi
 from ledger.seal import SealKeys
 from ledger.values import CallerKey, caller_key
@@ -186,11 +186,14 @@ class Callers:
             await self._parking.drop(api_key, self.http.api_url)
         return await self._exchanged(api_key, digest)
 
-    async def confirm(self, api_key: str, digest: KeyDigest, *, within_s: float) -> None:
+    async def confirm(self, api_key: str, digest: KeyDigest, *, within_s: float, ahead_s: float) -> None:
         """Have the host accept the key, unless it did in the last ``within_s`` seconds."""
         known = self._known.get(digest)
-        if known is None or self.clock() - known.accepted_at_s > within_s:
+        age_s = within_s if known is None else self.clock() - known.accepted_at_s
+        if known is None or age_s > within_s:
             await self._exchanged(api_key, digest)
+        elif age_s > within_s - ahead_s:
+            self._exchange_task(api_key, digest, patient=False)
 
     def note_accepted(self, digest: KeyDigest) -> None:
         """The host has just served a request with the key's token, so it still accepts the key (FMSG-003)."""
@@ -213,18 +216,23 @@ class Callers:
 
         ``patient``: there is nothing to fall back on, so the host in trouble is asked again for a moment.
         """
+        return await asyncio.shield(self._exchange_task(api_key, digest, may_be_shared=may_be_shared, patient=patient))
+
+    def _exchange_task(
+        self, api_key: str, digest: KeyDigest, *, may_be_shared: bool = False, patient: bool = True
+    ) -> asyncio.Task[AccessToken]:
         task = self._exchanges.get(digest)
         if task is None:
             work = self._exchange(api_key, digest, may_be_shared=may_be_shared, patient=patient)
             # Ends by itself within the client's deadlines, or with `aclose`.
             task = self._exchanges[digest] = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda done: self._finished(digest, done))
-        return await asyncio.shield(task)
+        return task
 
     def _finished(self, digest: KeyDigest, task: asyncio.Task[AccessToken]) -> None:
         self._exchanges.pop(digest, None)
         if not task.cancelled():
-            task.exception()  # Whoever waited has it; where nobody did any more, it is nobody's.
+            task.exception()  # Those who waited have it. Where nobody waits, it is nobody's.
 
     async def _exchange(self, api_key: str, digest: KeyDigest, *, may_be_shared: bool, patient: bool) -> AccessToken:
         if may_be_shared and self._parking is not None:
@@ -235,9 +243,8 @@ class Callers:
                 metrics.EXCHANGES.labels("shared").inc()
                 return parked
         retry_for_s = RETRY_FOR_S if patient else 0.0
-        tokens = KeyTokens(self.http, api_key, clock=self.clock, rng=self._rng, retry_for_s=retry_for_s)
         try:
-            token = await tokens.token()
+            token = await exchange(self.http, api_key, clock=self.clock, rng=self._rng, retry_for_s=retry_for_s)
         except HostRefused as refused:
             metrics.EXCHANGES.labels("refused" if _about_the_key(refused) else "failed").inc()
             if _about_the_key(refused):
@@ -342,9 +349,8 @@ class KeyCaller:
         """See `fmsg.tokens.TokenSource`."""
         return self._mine(await self._callers.renewed(self._api_key, self._digest, stale))
 
-    async def confirm(self, *, within_s: float = 60.0) -> None:
-        """See `Caller`."""
-        await self._callers.confirm(self._api_key, self._digest, within_s=within_s)
+    async def confirm(self, *, within_s: float = 60.0, ahead_s: float = 0.0) -> None:
+        await self._callers.confirm(self._api_key, self._digest, within_s=within_s, ahead_s=ahead_s)
 
     def _mine(self, token: AccessToken) -> AccessToken:
         """A request acts as one address for its whole life, whatever the host makes of the key meanwhile."""

@@ -11,7 +11,6 @@ import mcp_types
 import msgspec
 
 from fmsg.errors import (
-    CHECK_THE_HOST,
     BadInput,
     Conflict,
     CredentialMissing,
@@ -65,7 +64,8 @@ class _Advice(msgspec.Struct, frozen=True):
 
 _ADVICE = (
     _Advice(
-        Unauthorized, "The API key is not accepted (any more). Ask whoever configured this server for a valid one."
+        Unauthorized,
+        "The API key is not accepted, or no longer. Ask the person who configured this server for a valid one.",
     ),
     _Advice(Forbidden, "This address may not do that; do not repeat the call. Check the id and who takes part."),
     _Advice(NotFound, "Check the id; list_messages, list_sent and get_thread give valid ones."),
@@ -80,7 +80,7 @@ _ADVICE = (
 CORRECT_IT = "Ask the user to correct that in the environment of this server and to start it again."
 """What an agent can do about a setting of a stdio server that cannot be used: it does not get at the environment."""
 
-_LATER = "Try again later; if it stays so, tell whoever configured this server."
+_LATER = "Try again later. If it stays so, tell the person who configured this server."
 
 
 def failure_of(error: Exception) -> ToolFailure:
@@ -95,8 +95,8 @@ def failure_of(error: Exception) -> ToolFailure:
         case HostRefused():
             return _refused(error)
         case HostUnreachable():
-            reason = str(error).removesuffix(CHECK_THE_HOST)
-            return ToolFailure("host_unreachable", f"The fmsg host gave no answer: {visible(reason)}", next_step=_LATER)
+            reason = visible(str(error))
+            return ToolFailure("host_unreachable", f"The fmsg host gave no answer: {reason}", next_step=_LATER)
         case HostMisbehaved():
             return ToolFailure(
                 "host_unreachable",
@@ -172,7 +172,7 @@ def not_configured(missing: list[str]) -> mcp_types.CallToolResult:
     return failure_result(
         ToolFailure(
             "not_configured",
-            f"{names} {'is' if len(missing) == 1 else 'are'} not set, so this server acts for nobody.",
+            f"{names} {'is' if len(missing) == 1 else 'are'} not set, so this server has no address to act as.",
             next_step=f"Ask the user to set {names} in the environment of this server and to start it again.",
         )
     )

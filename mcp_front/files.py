@@ -6,19 +6,24 @@ check and its use.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from fmsg.errors import BadInput
+from mcp_front.shield import shielded
 
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-"""``O_NONBLOCK``: opening a pipe that nobody writes to must not hang; it is refused right after."""
+"""``O_NONBLOCK``: opening a pipe without a writer must not hang. It is refused right after."""
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+DOWNLOAD_VARIABLE = "FMSG_MCP_DOWNLOAD_DIR"
+"""The setting that confines saved files."""
 
 PRIVATE = 0o600
 """What a message brought is its recipient's alone."""
@@ -76,7 +81,7 @@ def open_file(path_text: str, *, within: Path, argument: str, variable: str) -> 
 
 
 def reason(error: OSError) -> str:
-    """Why the system refused, in its own words; for a link it says "too many levels", which helps nobody."""
+    """Why the system refused, in its own words. For a link it says "too many levels", which does not help."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return "it, or a part of it, is a symbolic link or no directory"
     return error.strerror or type(error).__name__
@@ -94,7 +99,7 @@ def _plain_path(path_text: str, *, argument: str) -> Path:
 
 
 def _without_links(path: Path) -> str:
-    """Where a path leads; the path itself where somebody changes its parts while they are looked at."""
+    """Where a path leads. The path itself if its parts change while they are looked at."""
     try:
         return os.path.realpath(path)
     except OSError:
@@ -125,3 +130,53 @@ def _descend(start: Path, steps: Sequence[str], *, argument: str, path: Path) ->
             f"It must exist and no part of it may be a symbolic link.{hint}"
         ) from None
     return fd
+
+
+class Target:
+    """A new file below the operator's directory. Nothing exists there until `write`; close it in any case."""
+
+    def __init__(self, path_text: str, *, within: Path) -> None:
+        self._parent: Parent = parent_of(path_text, within=within, argument="save_to", variable=DOWNLOAD_VARIABLE)
+
+    @property
+    def path(self) -> str:
+        """The absolute path."""
+        return str(self._parent.path)
+
+    async def write(self, chunks: AsyncIterator[bytes]) -> int:
+        """Write the bytes as they come; their number. Raises `BadInput` where the file exists or cannot be made."""
+        try:
+            fd = self._parent.create()
+        except FileExistsError:
+            raise BadInput(f"save_to: {self.path} exists already. Choose a path where nothing is.") from None
+        except OSError as error:
+            raise BadInput(f"save_to: {self.path} cannot be written ({reason(error)}).") from None
+        try:
+            return await self._fill(fd, chunks)
+        except BaseException as error:
+            self._parent.remove()
+            if isinstance(error, OSError):
+                raise BadInput(f"save_to: {self.path} cannot be written ({reason(error)}).") from None
+            raise
+
+    async def _fill(self, fd: int, chunks: AsyncIterator[bytes]) -> int:
+        """Each write runs to its end before the file is closed: its number may be another file's right after."""
+        size = 0
+        try:
+            async for chunk in chunks:
+                await shielded(asyncio.to_thread(_write_all, fd, chunk))
+                size += len(chunk)
+            await shielded(asyncio.to_thread(os.fsync, fd))
+        finally:
+            os.close(fd)
+        return size
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        self._parent.close()
+
+
+def _write_all(fd: int, chunk: bytes) -> None:
+    view = memoryview(chunk)
+    while view:
+        view = view[os.write(fd, view) :]

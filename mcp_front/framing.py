@@ -1,6 +1,6 @@
 """Foreign content, framed: a constant statement before it, a fence it cannot close (FMSG-007, Content framing).
 
-Foreign is what somebody else wrote: bodies, topics, file names, addresses, the host's error texts.
+Foreign content is what others wrote: bodies, topics, file names, addresses, the host's error texts.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _STRAY = re.compile(
     "|(?<![\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"
     "|(?<=[\ufe00-\ufe0f\U000e0100-\U000e01ef])[\ufe00-\ufe0f]"
 )
-"""Letters and marks that show nothing: fillers, and variation selectors with nothing to vary. A row of those spells a
-hidden text to whoever reads code points, as models do. After an ideograph one belongs to how a name is written."""
+"""Letters and marks that show nothing: fillers, and variation selectors with nothing to vary. A row of
+them can spell a hidden text, which models read. After an ideograph such a mark is part of how a name is written."""
 
 _PERHAPS_STRAY = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 """What a stray is among: hardly any text has one, and this is asked ten times as fast."""
@@ -39,8 +39,17 @@ _TICKS = re.compile("``+")
 _ACTIVE = re.compile(r"[\[\]<`]")
 """What begins a link, an image, HTML or code in Markdown. A client that renders a topic must fetch nothing for it."""
 
+MOST_FENCED_CHARS = 128 * 1024
+"""Of foreign content in one text block. More is in the structured content alone: no large text is there twice."""
+
 TOKEN_BYTES = 4
 """Of a fence's token. It need not be a secret for long: content was written before the token was drawn."""
+
+
+class Clean(str):
+    """A text without credentials. It is not looked at again."""
+
+    __slots__ = ()
 
 
 def new_token() -> str:
@@ -80,20 +89,21 @@ def quoted(text: str) -> str:
 class Report:
     """A text block in the making: our lines, foreign content fenced, the statement first where anything is foreign.
 
-    Foreign content is scrubbed of credentials piece by piece: done to the whole block, a key block that begins in one
-    piece and ends in another would swallow the fences between them. Whether there is anything to scrub is asked once.
+    What is not `Clean` is scrubbed of credentials piece by piece: done to the whole block, a key block that begins in
+    one piece and ends in another would swallow the fences between them.
     """
 
     def __init__(self, *, markdown: bool = False, token: Callable[[], str] = new_token) -> None:
         """``markdown``: the block is rendered, so a fence is also a code block that its content cannot end."""
-        self._parts: list[str | _Foreign] = []
+        self._parts: list[_Part] = []
         self._foreign = False
+        self._fenced_chars = 0
         self._markdown = markdown
         self._token = token
 
     def say(self, line: str) -> None:
         """Our own words, nothing foreign in them."""
-        self._parts.append(line)
+        self._parts.append(_Part(line))
 
     def cite(self, line: str) -> None:
         """Our own words around foreign bits that went through `quoted` or `visible`."""
@@ -101,16 +111,20 @@ class Report:
         self._parts.append(_Cited(line))
 
     def fence(self, content: str) -> None:
-        """Foreign content, exactly as it is, inside a fence."""
+        """Foreign content, exactly as it is, inside a fence; what exceeds `MOST_FENCED_CHARS` is left out."""
         self._foreign = True
-        self._parts.append(_Foreign(content))
+        room = MOST_FENCED_CHARS - self._fenced_chars
+        self._fenced_chars += len(content)
+        self._parts.append(_Fenced(content[:room] if len(content) > room else content, isinstance(content, Clean)))
+        if len(content) > room:
+            self.say("Cut here: the structured content of this result has all of it.")
 
     def text(self) -> str:
         """The block. Its fences carry one token that occurs in none of the contents."""
         parts = self._parts
-        if suspicious("\n".join(parts)):
-            parts = [type(part)(scrub(part)) for part in parts]
-        contents = [part for part in parts if isinstance(part, _Foreign)]
+        if suspicious("\n".join(part.text for part in parts if not part.clean)):
+            parts = [part if part.clean else type(part)(scrub(part.text), True) for part in parts]
+        contents = [part.text for part in parts if isinstance(part, _Fenced)]
         token = self._token() if contents else ""
         while any(token in content for content in contents):
             token = self._token()
@@ -118,10 +132,10 @@ class Report:
         lines += [self._shown(part, token) for part in parts]
         return ("\n\n" if self._markdown else "\n").join(lines)
 
-    def _shown(self, part: str, token: str) -> str:
-        if isinstance(part, _Foreign):
-            return self._fenced(part, token)
-        return _ACTIVE.sub(r"\\\g<0>", part) if self._markdown and isinstance(part, _Cited) else part
+    def _shown(self, part: _Part, token: str) -> str:
+        if isinstance(part, _Fenced):
+            return self._fenced(part.text, token)
+        return _ACTIVE.sub(r"\\\g<0>", part.text) if self._markdown and isinstance(part, _Cited) else part.text
 
     def _fenced(self, content: str, token: str) -> str:
         fenced = f"<<<{token}\n{content}\n{token}>>>"
@@ -131,13 +145,23 @@ class Report:
         return f"{ticks}\n{fenced}\n{ticks}"
 
 
-class _Cited(str):
-    """Marks a part as ours with bits of others in it."""
+class _Part:
+    """A piece of a report; ``clean`` where it was looked at for credentials."""
+
+    __slots__ = ("clean", "text")
+
+    def __init__(self, text: str, clean: bool = False) -> None:
+        self.text = text
+        self.clean = clean
+
+
+class _Cited(_Part):
+    """Ours, with bits of others in it."""
 
     __slots__ = ()
 
 
-class _Foreign(str):
-    """Marks a part as content of others."""
+class _Fenced(_Part):
+    """Content of others."""
 
     __slots__ = ()

@@ -26,10 +26,21 @@ async def gather_bounded(
             return await ask(item)
 
     try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(run(item)) for item in items]
+        return await _all(run, items)
     except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+        failure = failures.exceptions[0]
+        failures.__traceback__ = None
+    # An exception refers to the frames it came through, and some of those to it or to the group that holds it. What was
+    # sent would stay until the next full garbage collection: so the group loses its frames, and this frame its name.
+    try:
+        raise failure
+    finally:
+        del failure
+
+
+async def _all(run: Callable[[_Item], Coroutine[Any, Any, _Answer]], items: Sequence[_Item]) -> list[_Answer]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(run(item)) for item in items]
     return [task.result() for task in tasks]
 
 
@@ -46,3 +57,4 @@ async def gather_with(work: Awaitable[object], other: Coroutine[Any, Any, _Answe
         if not task.done():
             task.cancel()
             await asyncio.wait([task])
+        del task  # An exception refers to this frame: it must not refer to the exception, too.

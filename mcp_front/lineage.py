@@ -12,6 +12,7 @@ import msgspec
 
 from fmsg.errors import Forbidden, HostRefused, NotFound
 from fmsg.message import Message, ThreadBody, ThreadMessage, participants
+from mcp_front.framing import visible
 from mcp_front.render import text_like
 
 if TYPE_CHECKING:
@@ -31,10 +32,16 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool
     messages: tuple[ThreadMessage, ...]
 
+    @property
+    def topic(self) -> str | None:
+        """The thread's topic; None where its root is not visible."""
+        root = self.messages[0]
+        return visible(root.topic or "") if root.visible and root.id == self.root_id else None
+
     def participants_but(self, caller: str) -> tuple[str, ...]:
         """Everybody who takes part in the trigger, except the caller."""
         everyone = participants(from_=self.trigger.from_, to=self.trigger.to, add_to=self.trigger.add_to)
-        return tuple(address for address in everyone if address.casefold() != caller.casefold())
+        return tuple(address for address in everyone if address != caller.lower())
 
 
 async def lineage(api: WebApi, message_id: int) -> Lineage:

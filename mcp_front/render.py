@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -32,6 +33,9 @@ _TEXT_LIKE = re.compile(r"text/|application/json\s*(?:;|$)|[^;]*\+json\s*(?:;|$)
 
 _ESSENCE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.ASCII | re.IGNORECASE)
 """RFC 6838, 4.2, without the room for a sentence."""
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+UNKNOWN_TYPE = "application/octet-stream"
+"""The media type that says nothing."""
 _CHARSET = re.compile(r'charset="?[a-z0-9][a-z0-9_.:-]{0,39}"?', re.ASCII | re.IGNORECASE)
 """The one parameter of a text that is shown as it is."""
 
@@ -89,8 +93,29 @@ def addresses(found: Iterable[str] | None) -> list[str]:
 
 
 def attachment_items(found: Iterable[AttachmentInfo] | None) -> list[Fields]:
-    """``{filename, size}`` of each attachment."""
-    return [{"filename": visible(info.filename), "size": info.size} for info in found or ()]
+    """``{filename, size, type}`` of each attachment."""
+    return [
+        {"filename": visible(info.filename), "size": info.size, "type": file_type(info.filename, info.type or "")}
+        for info in found or ()
+    ]
+
+
+def file_type(filename: str, stated: str) -> str:
+    """The media type of a file. Hosts store every file as `UNKNOWN_TYPE`: then the name tells."""
+    essence = stated.partition(";")[0].strip().lower()
+    if essence != UNKNOWN_TYPE and media_type(essence):
+        return essence
+    return _type_by_name(filename)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _type_by_name(filename: str) -> str:
+    return mimetypes.guess_type(filename)[0] or UNKNOWN_TYPE
+
+
+def digest(found: str | None) -> Fields:
+    """``sha256`` of a message, where it is one and no sentence."""
+    return {"sha256": found.lower()} if found and _SHA256.fullmatch(found) else {}
 
 
 def reaction_items(found: Iterable[ReactionCount] | None) -> list[Fields]:
@@ -114,8 +139,11 @@ def preview(message: Message) -> str:
     return line if message.whole_text() is not None or line.endswith("…") else line + "…"
 
 
-def message_item(message: Message, *, with_preview: bool = True) -> Fields:
-    """A message item of FMSG-007. ``added``, ``reaction`` and ``sha256`` come only where there is something in them."""
+def message_item(message: Message, *, with_preview: bool = True, caller: str | None = None) -> Fields:
+    """A message item of FMSG-007. ``added``, ``reaction`` and ``sha256`` come only where there is something in them.
+
+    Whether ``caller`` has read its own message is nothing to tell.
+    """
     item: Fields = {
         "id": format_reference(message.id),
         "pid": reference(message.pid),
@@ -123,7 +151,7 @@ def message_item(message: Message, *, with_preview: bool = True) -> Fields:
         "to": addresses(message.to),
         "topic": visible(message.topic or ""),
         "time": rfc3339(message.time),
-        "read": message.read,
+        "read": None if message.from_.lower() == caller else message.read,
         "important": message.important,
         "no_reply": message.no_reply,
         "terminal": message.terminal,
@@ -137,9 +165,7 @@ def message_item(message: Message, *, with_preview: bool = True) -> Fields:
         item["added"] = batch_items(message.add_to)
     if message.is_reaction:
         item["reaction"] = visible(message.reaction or "")
-    if message.sha256:
-        item["sha256"] = visible(message.sha256)
-    return item
+    return item | digest(message.sha256)
 
 
 def shown_address(address: str) -> str:

@@ -17,7 +17,7 @@ from mcp_front.failures import failure_of, failure_text
 from mcp_front.framing import Report, quoted
 from mcp_front.render import headline, preview
 from mcp_front.tools.context import ToolContext
-from mcp_front.tools.paging import collect
+from mcp_front.tools.lists import collect
 from mcp_front.tools.read import (
     MESSAGE_BODY_BYTES,
     THREAD_BODY_BYTES,

@@ -38,12 +38,16 @@ Result = TypeVar("Result")
 LIST_TTL_MS = 300_000
 """Lists change with a deploy only, and a client that holds an old one meets at most an unknown argument."""
 
+CONFIRM_AHEAD_S = 30.0
+"""A key is good for a minute after the host accepted it. In the second half of that minute a call has it confirmed in
+the background, so an answer waits for the host only after half a minute without a call."""
+
 LISTS = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list"})
 """Methods whose results are the same for everybody: made once per protocol version."""
 
 
 class NotConfigured(Exception):
-    """Variables are missing, so there is nobody to act as (stdio); ``missing`` names them."""
+    """Variables are missing, so there is no caller (stdio). ``missing`` names them."""
 
     def __init__(self, missing: list[str]) -> None:
         super().__init__(", ".join(missing))
@@ -60,11 +64,11 @@ class Requests(Protocol):
     """What the server has to know of a request; each transport has its own."""
 
     async def context(self, ctx: Ctx, progress: Progress | None) -> ToolContext:
-        """Who the request acts as, and what it is served with. Raises `NotConfigured` or `fmsg.errors.FmsgError`."""
+        """The caller of a request, and what the request is served with. Raises `NotConfigured` or `FmsgError`."""
         ...
 
-    def address(self, ctx: Ctx) -> str | None:
-        """The caller's address, where it is known without asking."""
+    async def address(self, ctx: Ctx) -> str | None:
+        """The caller's address, where it is known and its key was accepted within the minute."""
         ...
 
     def name(self, ctx: Ctx) -> str:
@@ -87,7 +91,7 @@ def build_server(
 ) -> Server[Any]:
     """The server of one process, for every session and request of it.
 
-    ``traced``: somebody takes OpenTelemetry spans.
+    ``traced``: OpenTelemetry spans are exported.
     """
     schemas: dict[str, Mapping[str, Any]] = {name: tool.definition.input_schema for name, tool in tools.items()}
 
@@ -124,6 +128,8 @@ def build_server(
                 held_calls.take(caller)
             try:
                 result = await call_tool(context, tool, params.arguments)
+                if not tool.holds and not result.is_error:
+                    await context.caller.confirm(ahead_s=CONFIRM_AHEAD_S)
             finally:
                 if tool.holds:
                     held_calls.give_back(caller)
@@ -156,19 +162,27 @@ def build_server(
 
     async def read_resource(ctx: Ctx, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
+        context = await requests.context(ctx, _progress(ctx))
         try:
-            return await resources.read_resource(await requests.context(ctx, _progress(ctx)), uri)
+            result = await resources.read_resource(context, uri)
+            await context.caller.confirm(ahead_s=CONFIRM_AHEAD_S)
+            return result
         except MCPError as error:
             if error.code == types.INVALID_PARAMS and error.data is None:
                 raise MCPError(error.code, error.message, {"uri": scrub(uri)}) from None
             raise
 
     async def get_prompt(ctx: Ctx, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        return await prompts.get_prompt(await requests.context(ctx, _progress(ctx)), params.name, params.arguments)
+        context = await requests.context(ctx, _progress(ctx))
+        result = await prompts.get_prompt(context, params.name, params.arguments)
+        await context.caller.confirm(ahead_s=CONFIRM_AHEAD_S)
+        return result
 
     async def complete(ctx: Ctx, params: types.CompleteRequestParams) -> types.CompleteResult:
         context = await requests.context(ctx, None)
-        return types.CompleteResult(completion=await prompts.complete(context, params.ref, params.argument))
+        completion = await prompts.complete(context, params.ref, params.argument)
+        await context.caller.confirm(ahead_s=CONFIRM_AHEAD_S)
+        return types.CompleteResult(completion=completion)
 
     server: Server[Any] = Server(
         SERVER_NAME,
@@ -191,7 +205,7 @@ def build_server(
         on_completion=_guarded(complete),
         on_subscriptions_listen=None if listen is None else _guarded(listen),
     )
-    # The SDK's tracing middleware costs 55 µs a request and traces nothing unless somebody installs an exporter.
+    # The SDK's tracing middleware costs 55 µs a request and traces nothing unless an exporter is installed.
     tracing = [*server.middleware, _named_by(requests)] if traced else []
     server.middleware[:] = [*tracing, _Prepared(requests)]
     return server
@@ -225,7 +239,7 @@ class _Prepared:
             return known
         result = await call_next(ctx)
         if method in ("initialize", "server/discover"):
-            return {**_wire(result), "instructions": instructions(self._requests.address(ctx))}
+            return {**_wire(result), "instructions": instructions(await self._requests.address(ctx))}
         return result
 
 

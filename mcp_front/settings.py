@@ -14,8 +14,8 @@ MIB = 1024 * 1024
 class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     """What one client may take of a front process. An error over budget names the budget by its variable.
 
-    Durations in seconds, sizes in bytes. None of them limits a message: that is the host's to do (FMSG-007, Host
-    authority on limits); they keep one client from taking what the others need.
+    Durations are in seconds, sizes in bytes. None of them limits a message, which is for the host to do (FMSG-007, Host
+    authority on limits). They keep one client from taking what the others need.
     """
 
     max_body_bytes: int = 64 * MIB
@@ -43,7 +43,7 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     answer_bytes_per_caller: int = 128 * MIB
     """The same for one caller: one attachment of 32 MiB, or three of 10 MB (`mcp_front.limits.CONTENT_WEIGHT`)."""
     auth_failures: int = 30
-    """Refused keys per source address and minute; above it only keys that are known to be good get in."""
+    """Different refused keys per source address and minute; above it only keys that are known to be good get in."""
     exchanges_per_source: int = 32
     """Unknown keys of one source address that are being looked up at the same time; further ones queue."""
     max_connections: int = 50_000
@@ -63,7 +63,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Host header values that are served: ``name``, ``name:port`` or ``name:*``. Loopback names are always served on a
     loopback bind; any other bind needs this list."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of browser clients, as ``scheme://host[:port]``, compared exactly."""
+    """Origins of browser pages, as ``scheme://host[:port]``, compared exactly. Those of this machine are always served
+    on a loopback bind."""
     trusted_proxies: tuple[str, ...] = ()
     """Networks whose ``X-Forwarded-For`` and ``X-Request-ID`` are believed."""
     sse_after_s: float = 1.0
@@ -98,8 +99,10 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     transport: Literal["stdio", "http"] = "http"
     api_url: str | None = None
+    api_public_url: str | None = None
+    """What `whoami` shows in place of ``api_url``, which may be an internal address."""
     default_domain: str | None = None
-    """Domain that completes a bare short name."""
+    """Domain that completes a bare short name; ``caller`` is that of the caller's own address."""
     directory: Path | None = None
     """JSON file: an object of short name to full address."""
     download_dir: Path | None = None

@@ -27,5 +27,11 @@ async def shielded(work: Coroutine[Any, Any, _Outcome]) -> _Outcome:
     if cancelled is not None:
         if not task.cancelled():
             task.exception()
-        raise cancelled
-    return task.result()
+        try:
+            raise cancelled
+        finally:
+            del cancelled
+    try:
+        return task.result()
+    finally:
+        del task  # Else its exception would refer to this frame and the frame to it, with all that was sent in between.

@@ -1,4 +1,4 @@
-"""A small MCP client of our own product: what the demo, the fleet run and the process tests use as their agents."""
+"""A small MCP client: the agent of the demo, the fleet run and the process tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 HTTP_TIMEOUT_S = 300.0
-"""Above the longest wait a front holds, so that the client never cuts one."""
+"""Above the longest wait of a front, so that the client never cuts one."""
 
 
 class ToolFailed(Exception):
@@ -45,7 +45,7 @@ async def over_http(url: str, api_key: str) -> AsyncIterator[Agent]:
 
 @contextlib.asynccontextmanager
 async def _connected(client: Client) -> AsyncIterator[Agent]:
-    """An agent whose user's errors come out as they are, not in the groups that the client's own tasks would make."""
+    """An agent. Errors of its user are raised as they are, not in the groups that the client's own tasks would make."""
     failure: Exception | None = None
     async with client:
         try:

@@ -1,4 +1,4 @@
-"""What every process of a fleet has beside its work: a side port, a word in Redis that it is there, a look at Redis."""
+"""What every process of a fleet does beside its work: it serves a side port, announces itself, and checks its Redis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ READY_TIMEOUT_S = 2.0
 
 
 ASK_AGAIN_S = 1.0
-"""For so long an answer of Redis counts: whoever likes may ask a front whether it is ready, as often as he likes."""
+"""How long an answer of Redis counts. Anybody may ask a front whether it is ready, as often as they like."""
 
 
 class Readiness:
@@ -49,7 +49,7 @@ class Readiness:
         self._trouble: str | None = None
 
     async def why_not(self) -> str | None:
-        """None if it can, else the reason."""
+        """The reason, None where it can."""
         return "draining" if self._stop.is_set() else await self._store_trouble() or self._work()
 
     async def store_ready(self) -> bool:
@@ -77,7 +77,7 @@ async def attended(
 ) -> AsyncIterator[int | None]:
     """Look at the Redis server once, then serve the side port and be listed while the context is open.
 
-    ``own_redis``: this process has started it as it should be, so there is nobody to give advice to. Gives the bound
+    ``own_redis``: this process has started and configured it, so no advice is due. Gives the bound
     side port. Raises `LedgerUnavailable` where Redis cannot be used.
     """
     readiness = readiness or Readiness(store, stop)
@@ -95,7 +95,7 @@ async def attended(
 
 
 async def advise(store: RedisStore) -> None:
-    """Log what of the Redis server an operator should change, and what it costs not to."""
+    """Log what an operator should change in the Redis server, and why."""
     try:
         facts = await server_facts(store.scripts)
     except LedgerUnavailable as error:

@@ -6,10 +6,16 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from ops.version import version
 
+if TYPE_CHECKING:
+    import msgspec
+
 Run = Callable[[argparse.Namespace], int]
+
+Options = TypeVar("Options", bound="msgspec.Struct")
 
 STDIO_HELP = """\
 Serve one fmsg address to one agent over standard input and output.
@@ -46,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if parent := os.environ.pop("_FMSG_MCPD_PARENT", None):
-        from ops.parent import end_with_parent
+        from ops.processes import end_with_parent
 
         end_with_parent(int(parent))
     if arguments == ["stdio"]:
@@ -106,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
         commands,
         "worker",
         "run the background jobs of a fleet",
-        "Run the jobs nobody waits for: deep reconcile sweeps, orphaned drafts, unknown send outcomes, retention. "
+        "Run the background jobs: deep reconcile sweeps, orphaned drafts, unknown send outcomes, retention. "
         "Needs FMSG_API_URL, FMSG_REDIS_URL and FMSG_SEAL_KEY.",
         _worker,
     )
@@ -141,7 +147,10 @@ def parser() -> argparse.ArgumentParser:
         "--bind", default="127.0.0.1", metavar="ADDRESS", help="address to bind (default: %(default)s)"
     )
     sandbox.add_argument("--sqlite-dir", metavar="DIR", help="keep the messages in SQLite files here")
-    sandbox.add_argument("--json", action="store_true", help="print a line of JSON for each host")
+    sandbox.add_argument(
+        "--page-anywhere", action="store_true", help="serve the page also where --bind is not this machine alone"
+    )
+    sandbox.add_argument("--json", dest="as_json", action="store_true", help="print a line of JSON for each host")
 
     demo = _add(
         commands,
@@ -152,6 +161,7 @@ def parser() -> argparse.ArgumentParser:
         _demo,
     )
     demo.add_argument("--keep", action="store_true", help="stay up afterwards and print how to connect an agent")
+    demo.add_argument("--page", action="store_true", help="let two scripted agents talk, and open a page to watch them")
     demo.add_argument("--verbose", action="store_true", help="show the logs of the processes when something fails")
 
     connect = _add(
@@ -216,17 +226,22 @@ def parser() -> argparse.ArgumentParser:
     doctor.add_argument("--key-file", metavar="FILE", help="an API key to check with, - for standard input")
     doctor.add_argument("--mcp-url", metavar="URL", help="a front's public /mcp URL: hold a wait through it")
     doctor.add_argument(
-        "--hold", type=float, default=75.0, metavar="SECONDS", help="how long that is held (default: %(default)g)"
+        "--hold",
+        dest="hold_s",
+        type=float,
+        default=75.0,
+        metavar="SECONDS",
+        help="how long that is held (default: %(default)g)",
     )
     doctor.add_argument(
         "--only",
         action="append",
         default=[],
-        choices=("configuration", "host", "redis", "proxy"),
+        choices=("configuration", "host", "redis", "sign-in", "proxy"),
         help="make these checks alone; may be repeated",
     )
     doctor.add_argument("--data-dir", metavar="DIR", help="with an `up`: look at the Redis in this directory of its")
-    doctor.add_argument("--json", action="store_true", help="print JSON")
+    doctor.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
 
     status = _add(
         commands,
@@ -244,9 +259,14 @@ def parser() -> argparse.ArgumentParser:
     )
     status.add_argument("--watch", action="store_true", help="keep looking; with --json one picture a line")
     status.add_argument(
-        "--every", type=float, default=2.0, metavar="SECONDS", help="between looks of --watch (default: %(default)g)"
+        "--every",
+        dest="every_s",
+        type=float,
+        default=2.0,
+        metavar="SECONDS",
+        help="between looks of --watch (default: %(default)g)",
     )
-    status.add_argument("--json", action="store_true", help="print JSON")
+    status.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
 
     caller = _add(
         commands,
@@ -277,7 +297,7 @@ def parser() -> argparse.ArgumentParser:
     )
     caller.add_argument("--data-dir", metavar="DIR", help="the directory that `fmsg-mcpd up` was given")
     caller.add_argument("--yes", action="store_true", help="with --forget-everything: really")
-    caller.add_argument("--json", action="store_true", help="print JSON")
+    caller.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
 
     bench = _add(
         commands,
@@ -297,6 +317,7 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("--quick", action="store_const", const="quick", dest="size", help="the same as --size quick")
     bench.add_argument(
         "--only",
+        dest="scenarios",
         action="append",
         default=[],
         choices=("stdio", "tools", "wake", "rate", "one-caller", "hold", "soak"),
@@ -307,7 +328,12 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("--url", metavar="URL", help="an MCP endpoint that runs already and offers the same tools")
     bench.add_argument("--keys", metavar="FILE", help="with --url: API keys of its callers, one a line")
     bench.add_argument(
-        "--pid", action="append", default=[], metavar="NAME=PID", help="with --url: measure this process; repeatable"
+        "--pid",
+        dest="pids",
+        action="append",
+        default=[],
+        metavar="NAME=PID",
+        help="with --url: measure this process; repeatable",
     )
     bench.add_argument("--anywhere", action="store_true", help="with --url: it may be on another machine")
     bench.add_argument("--yardstick", action="store_true", help=argparse.SUPPRESS)
@@ -376,14 +402,15 @@ def _sandbox(options: argparse.Namespace) -> int:
         port=options.port,
         bind=options.bind,
         sqlite_dir=options.sqlite_dir,
-        as_json=options.json,
+        as_json=options.as_json,
+        page_anywhere=options.page_anywhere,
     )
 
 
 def _demo(options: argparse.Namespace) -> int:
     from ops.demo import demo
 
-    return demo(keep=options.keep, verbose=options.verbose)
+    return demo(keep=options.keep, page=options.page, verbose=options.verbose)
 
 
 def _connect(options: argparse.Namespace) -> int:
@@ -393,45 +420,21 @@ def _connect(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from ops.doctor.run import Options, doctor
+    from ops.doctor.run import DoctorOptions, doctor
 
-    wanted = Options(
-        role=options.role,
-        key_file=options.key_file,
-        mcp_url=options.mcp_url,
-        data_dir=options.data_dir,
-        hold_s=options.hold,
-        only=tuple(options.only),
-    )
-    return doctor(wanted, as_json=options.json)
+    return doctor(_of_kind(DoctorOptions, options), as_json=options.as_json)
 
 
 def _status(options: argparse.Namespace) -> int:
-    from ops.status.run import Options, status
+    from ops.status.run import StatusOptions, status
 
-    wanted = Options(
-        watch=options.watch,
-        as_json=options.json,
-        every_s=options.every,
-        data_dir=options.data_dir,
-        forget_silent=options.forget_silent,
-    )
-    return status(wanted)
+    return status(_of_kind(StatusOptions, options))
 
 
 def _caller(options: argparse.Namespace) -> int:
-    from ops.caller.run import Wanted, caller
+    from ops.caller.run import CallerOptions, caller
 
-    wanted = Wanted(
-        address=options.address,
-        reconcile=options.reconcile,
-        reconnect=options.reconnect,
-        forget=options.forget,
-        yes=options.yes,
-        data_dir=options.data_dir,
-        as_json=options.json,
-    )
-    return caller(wanted)
+    return caller(_of_kind(CallerOptions, options))
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -439,19 +442,16 @@ def _bench(options: argparse.Namespace) -> int:
         from ops.bench.bare import bare
 
         return bare()
-    from ops.bench.run import Options, bench
+    from ops.bench.run import BenchOptions, bench
 
-    wanted = Options(
-        size=options.size,
-        scenarios=tuple(options.only),
-        out=options.out,
-        report=options.report,
-        url=options.url,
-        keys=options.keys,
-        pids=tuple(options.pid),
-        anywhere=options.anywhere,
-    )
-    return bench(wanted)
+    return bench(_of_kind(BenchOptions, options))
+
+
+def _of_kind(kind: type[Options], options: argparse.Namespace) -> Options:
+    """A command's own options: each field of their type is the destination of an argument."""
+    import msgspec
+
+    return msgspec.convert({name: getattr(options, name) for name in kind.__struct_fields__}, kind)
 
 
 def _completion(options: argparse.Namespace) -> int:

@@ -15,8 +15,9 @@ HEAD = """\
 
 Everything is set through environment variables. An empty variable counts as unset. A variable that begins with `FMSG_`
 and is not listed here is ignored with a warning that names the nearest one. Traces are asked for with OpenTelemetry's
-own variables ([hosting.md](hosting.md#traces)). `status`, `caller` and `doctor` want the environment of what
-they look at. Made by `python -m ops.configuration_doc`.
+own variables ([hosting.md](hosting.md#traces)). Requests to the fmsg host go through the proxy that `HTTPS_PROXY`
+(for a cleartext URL `HTTP_PROXY`, for both `ALL_PROXY`) names, but not to this machine or what `NO_PROXY` lists.
+`status`, `caller` and `doctor` want the environment of what they look at. Made by `python -m ops.configuration_doc`.
 
 | Variable | Read by | Default | Meaning |
 |---|---|---|---|

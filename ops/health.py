@@ -16,10 +16,10 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from telemetry import metrics
 
 LAG_INTERVAL_S = 0.5
-"""How often the loop's lag is measured: often enough to see a stall of a scrape interval, cheap enough to ignore."""
+"""How often the loop's lag is measured. It shows every stall between two scrapes and costs nothing that matters."""
 
 Ready = Callable[[], Awaitable[str | None]]
-"""Returns None when ready, else why not."""
+"""Returns why the process is not ready, None when it is."""
 
 
 def exposition(names: Sequence[str] = ()) -> bytes:
@@ -58,7 +58,7 @@ def application(ready: Ready) -> web.Application:
 
 
 async def measure_loop_lag(interval_s: float = LAG_INTERVAL_S) -> None:
-    """Observe how late timers run, for ever; the caller cancels it."""
+    """Observe how late timers run, until cancelled."""
     loop = asyncio.get_running_loop()
     while True:
         due = loop.time() + interval_s
@@ -68,7 +68,7 @@ async def measure_loop_lag(interval_s: float = LAG_INTERVAL_S) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(host: str, port: int | None, *, role: str, version: str, ready: Ready) -> AsyncIterator[int | None]:
-    """Serve the side port while the context is open; gives the bound port, None where none is wanted."""
+    """Serve the side port while the context is open. Gives the bound port, None where none is wanted."""
     metrics.BUILD_INFO.labels(version, role).set(1)
     metrics.UP_SINCE.set(time.time())
     lag = asyncio.create_task(measure_loop_lag())  # cancelled below

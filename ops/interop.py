@@ -1,4 +1,4 @@
-"""FMSG-007's minimum interoperability test as seven steps, each told with what was checked and how long it took."""
+"""FMSG-007's minimum interoperability test in seven steps. Each says what was checked and how long it took."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import msgspec
 from ops.agent import Agent
 
 WAIT_S = 20
-"""Longest a step waits for a message: far above what a working house needs."""
+"""How long a step waits for a message. A working deployment needs far less."""
 FEED_S = 5.0
-"""Longest an event socket is waited for; without one the steps hold all the same, by polling."""
+"""How long an event socket is waited for. Without one the steps hold too, by polling."""
 
 
 class StepFailed(Exception):
@@ -38,7 +38,7 @@ def expect(condition: object, what: str, got: object) -> None:
 
 
 async def _pushed_to(agent: Agent) -> None:
-    """Let the agent's event socket come up, so that a push is what wakes it; a house without daemons has none."""
+    """Let the agent's event socket open, so that a push wakes it. Without a daemon there is none."""
     deadline = time.monotonic() + FEED_S
     while time.monotonic() < deadline:
         looked = await agent.call("wait_for_message", timeout_seconds=0)
@@ -97,7 +97,7 @@ class Interop:
         waiting = asyncio.create_task(
             self.bob.call("wait_for_message", timeout_seconds=WAIT_S, settle_seconds=0)
         )  # awaited below
-        await asyncio.sleep(0.5)  # let the wait begin, so that the push is what wakes it
+        await asyncio.sleep(0.5)  # let the wait begin, so that the push wakes it
         self.sent = await self.alice.call(
             "send_message", to=[self.bob_address], topic="Lunch?", body="Thursday at **noon**?"
         )
@@ -113,7 +113,7 @@ class Interop:
         waiting = asyncio.create_task(
             self.alice.call("wait_for_message", after_id=self.sent["id"], timeout_seconds=WAIT_S, settle_seconds=0)
         )  # awaited below
-        await asyncio.sleep(0.5)  # let the wait begin, so that the push is what wakes it
+        await asyncio.sleep(0.5)  # let the wait begin, so that the push wakes it
         await self.bob.call("reply", id=self.reply_to, body="Noon it is.")
         pushed = time.perf_counter()
         got = await waiting

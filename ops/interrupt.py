@@ -1,4 +1,4 @@
-"""Ctrl-C for commands that are one coroutine: once is enough, wherever it comes.
+"""Ctrl-C for commands that are one coroutine: once is enough, at any moment.
 
 `asyncio.run` lets it come in the middle of a step. Where that step then enters an `asyncio.timeout` that is over at
 once, as redis-py does before a command, the interruption is taken for the timeout, and the command goes on.
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 GRACE_S = 2.0
-"""A command that has nothing to clean up but connections may take so long to end."""
+"""How long a command that only has to close connections may take to end."""
 
 
 def run(
@@ -44,7 +44,7 @@ def run(
             task.cancel()
             loop.call_later(grace_s, give_up)
 
-        # Windows, and threads other than the first, do not have that: there it is as `asyncio.run` does it.
+        # Windows, and threads other than the first, have no such handler: asyncio.run's own way is left.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop.add_signal_handler(signal.SIGINT, interrupt)
         return await main

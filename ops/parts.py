@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from daemon.settings import DaemonSettings
+from fmsg.errors import BadInput
 from fmsg.http import HostHttp
+from fmsg.urls import base_url
 from ledger.seal import SealKeys
 from ledger.values import LedgerLimits
 from mcp_front.http.admission import is_loopback
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from ledger.store import RedisStore
 
 BEATS_PER_TTL = 4
-"""Heartbeats in the time after which a daemon counts as dead: three may fail."""
+"""Heartbeats within the time after which a daemon counts as dead: three may fail."""
 
 DAY_S = 86_400.0
 
@@ -38,10 +40,8 @@ def host_http(settings: Settings) -> HostHttp:
     url = settings.need_api_url()
     try:
         return HostHttp(url, allow_insecure=settings.allow_insecure_http, observer=observe_upstream)
-    except ValueError as error:
-        reason = str(error).removeprefix("API URL: ")
-        hint = " FMSG_ALLOW_INSECURE_HTTP=1 allows it all the same." if "cleartext" in reason else ""
-        raise SettingError(f"FMSG_API_URL: {reason}{hint}") from None
+    except BadInput as error:
+        raise SettingError(str(error)) from None
 
 
 def limits(settings: Settings) -> LedgerLimits:
@@ -63,7 +63,7 @@ def seal_keys(settings: Settings) -> SealKeys:
 
 
 def with_seal_key(settings: Settings) -> Settings:
-    """The settings, for a process that may seal with a key of its own where none is set.
+    """The settings, with a seal key of the process's own where none is set.
 
     What was sealed under the key of an earlier run is asked for anew by the callers' next requests.
     """
@@ -74,7 +74,7 @@ def with_seal_key(settings: Settings) -> Settings:
 
 def redis_store(settings: Settings) -> RedisStore:
     """The fleet's store. Raises `SettingError`, `ledger.seal.SealKeyInvalid`."""
-    from ledger.store import RedisStore  # and with it redis-py, which stdio can do without
+    from ledger.store import RedisStore  # and with it redis-py, which stdio does not need
 
     url, seal = settings.need_redis_url(), seal_keys(settings)
     try:
@@ -146,6 +146,16 @@ def oauth_settings(settings: Settings) -> OAuthSettings | None:
     )
 
 
+def _public_url(settings: Settings) -> str | None:
+    """``FMSG_API_PUBLIC_URL``. Raises `SettingError` where it is none; it is shown, never called."""
+    if settings.api_public_url is None:
+        return None
+    try:
+        return base_url(settings.api_public_url, allow_insecure=True, name="FMSG_API_PUBLIC_URL")
+    except BadInput as error:
+        raise SettingError(str(error)) from None
+
+
 def front_settings(settings: Settings, *, host: str | None = None, port: int | None = None) -> FrontSettings:
     """What the HTTP front takes; ``host`` and ``port`` from the command line win. Raises `SettingError`."""
     if settings.api_key is not None:
@@ -156,6 +166,7 @@ def front_settings(settings: Settings, *, host: str | None = None, port: int | N
     return FrontSettings(
         transport="http",
         api_url=settings.need_api_url(),
+        api_public_url=_public_url(settings),
         default_domain=settings.default_domain,
         directory=expanded(settings.directory),
         wait_default_s=settings.wait_default_s,
@@ -166,6 +177,7 @@ def front_settings(settings: Settings, *, host: str | None = None, port: int | N
         http=HttpSettings(
             host=settings.host if host is None else host,
             port=settings.port if port is None else port,
+            path=settings.path.rstrip("/"),
             allowed_hosts=settings.allowed_hosts,
             allowed_origins=settings.allowed_origins,
             trusted_proxies=settings.trusted_proxies,

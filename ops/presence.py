@@ -1,4 +1,4 @@
-"""A process says that it is there and how it does, for `fmsg-mcpd status`. Never a reason to fail."""
+"""A process announces itself and how it does, for `fmsg-mcpd status`. Trouble with that never ends a process."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ EVERY_S = 5.0
 writes a second."""
 
 WITHDRAW_WITHIN_S = 2.0
-"""How long a process that ends tries to say so. Without it, operators are told that it fell silent."""
+"""How long a process that ends tries to withdraw. If it fails, operators are told that the process fell silent."""
 
 MEAN_OVER_S = 60.0
-"""Lags are means over the last minute: long enough not to jump, short enough to show what goes on."""
+"""Lags are means over the last minute: long enough not to jump, short enough to show the present."""
 
 LOST_OVER_S = 900.0
 """Lost events are counted over as long as the alert about them looks back."""
 
 EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not bound
-"""Addresses that a port is bound to and nobody can connect to by name."""
+"""Bind addresses that name no address to connect to."""
 
 FEEDS_IN = "feeds_"
 """Begins the fact of how many feeds of a daemon are in a state."""
@@ -59,7 +59,7 @@ class Registered(Protocol):
 
 
 class ProcessFacts:
-    """What a process says of itself: numbers read off its own metrics. Zeros are left out."""
+    """What a process announces of itself: numbers read off its own metrics. Zeros are left out."""
 
     def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -116,7 +116,7 @@ async def presence(
     clock: Callable[[], float] = time.time,
     rng: random.Random | None = None,
 ) -> AsyncIterator[Presence]:
-    """Say that this process runs while the context is open.
+    """Announce this process while the context is open.
 
     ``facts`` is asked for its numbers each time (`ProcessFacts` unless given); ``name`` is host and process id unless
     given, as a daemon's is. Once ``stop`` is set, the process is shown as draining. A Redis that is away does not
@@ -153,7 +153,7 @@ class _Words:
         self._stop = stop
 
     async def speak(self, every_s: float, rng: random.Random) -> None:
-        """Announce the process for ever; at once when it begins to drain."""
+        """Announce the process until cancelled, and at once when it begins to drain."""
         while True:
             told_of_stop = self._stop is not None and self._stop.is_set()
             await self._announce(draining=told_of_stop)
@@ -175,7 +175,7 @@ class _Words:
         except LedgerError as error:
             log.debug("presence not announced: %s", error, extra={"action": "presence_put_off"})
         except Exception:
-            # A process must not lose its voice for the rest of its life because of one fault.
+            # One fault must not end the announcements of a process that goes on.
             log.exception("presence not announced", extra={"action": "presence_failed"})
 
 

@@ -1,4 +1,4 @@
-"""Child processes of demo, fleet run and benchmark: started together, told ready by a line, gone together."""
+"""Child processes of demo, fleet run and bench: they announce that they are ready, and end with their parent."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 STOP_GRACE_S = 10.0
-"""How long a child may take to end after SIGTERM before it is killed: longer than a front's drain of idle waits."""
+"""How long a child may take to end after SIGTERM before it is killed. A front needs less to drain idle waits."""
 
 PARENT_VARIABLE = "_FMSG_MCPD_PARENT"
-"""Tells a child who started it: `ops.parent` makes it end when that process does, also when that one is killed."""
+"""Tells a child its parent's process id: the child ends when the parent does, also when the parent is killed."""
 
 READY_S = 30.0
-"""How long a child may take to announce itself; a cold machine compiles bytecode first."""
+"""How long a child may take to announce itself. A cold machine compiles bytecode first."""
 
 
 class ChildFailed(Exception):
@@ -102,7 +102,7 @@ class Child:
         return "\n".join(text.splitlines()[-lines:])
 
     def kill(self, signum: int = signal.SIGKILL) -> None:
-        """Send a signal; nothing happens where the process has ended."""
+        """Send a signal. Nothing happens where the process has ended."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signum)
 
@@ -122,6 +122,17 @@ class Child:
 
 
 def announce(**values: object) -> None:
-    """Tell the parent process something, as one line of JSON on standard output. Whoever does not listen may not."""
+    """Tell the parent process something, as one line of JSON on standard output. A parent need not listen."""
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(values), flush=True)
+
+
+def end_with_parent(parent_pid: int) -> None:
+    """Linux: have the kernel end this process when its parent ends. Elsewhere the parent's own clean-up has to do."""
+    if sys.platform == "linux":
+        import ctypes
+
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        if os.getppid() != parent_pid:
+            os._exit(1)

@@ -1,4 +1,4 @@
-"""What a command does whose reader went away, as in ``fmsg-mcpd status | head``: it ends, and nobody is told of it."""
+"""A command whose reader went away, as in ``fmsg-mcpd status | head``, ends without a message."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import TextIO
 
 UNREAD = 128 + 13
-"""The exit status of a program that SIGPIPE ended, which shells and `set -o pipefail` know. The signal itself stays
+"""The exit status of a program that SIGPIPE ended, as shells and `set -o pipefail` know it. The signal itself stays
 ignored, since a Redis that closes a connection sends it, too."""
 
 
 def unless_unread(run: Callable[[], int]) -> int:
-    """The exit status of a command that prints, `UNREAD` where nobody reads what it prints."""
+    """The exit status of a command that prints. `UNREAD` where its output has no reader any more."""
     try:
         try:
             return run()
@@ -38,7 +38,7 @@ def _is_broken_pipe(error: BaseException) -> bool:
 
 
 def _forsaken() -> bool:
-    """Whether it was ours and no connection's; if so, what is still to be printed goes nowhere."""
+    """Whether our output broke, and no connection. If so, the rest of the output is thrown away."""
     found = False
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not stream.closed and _is_unread(stream):
@@ -50,7 +50,7 @@ def _forsaken() -> bool:
 
 
 def _is_unread(stream: TextIO) -> bool:
-    """What was printed may be kept for a later flush or tried already, so the pipe itself is asked as well."""
+    """Output may wait for a later flush or be tried already, so the pipe itself is asked as well."""
     try:
         stream.flush()
     except BrokenPipeError:
@@ -58,9 +58,9 @@ def _is_unread(stream: TextIO) -> bool:
     try:
         number = stream.fileno()
     except OSError:
-        return False  # nothing of the system's
+        return False  # no file of the system's
     if sys.platform == "win32":
         return False
     asked = select.poll()
-    asked.register(number, 0)  # what is wrong with it is told unasked
+    asked.register(number, 0)  # errors are told without being asked for
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in asked.poll(0))

@@ -1,4 +1,4 @@
-"""Several front processes on one port, which is taken here for all of them; the dead are replaced."""
+"""Several front processes on one port. This process holds the port and replaces the ones that end."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from ops import health, parts
 from ops.attended import Readiness
 from ops.presence import tell_ended
 from ops.processes import PARENT_VARIABLE, announce
-from ops.serve import mcp_url
+from ops.role import mcp_url
 from ops.settings import Settings
 from ops.version import version
 
 log = logging.getLogger(__name__)
 
 RESTART_S = 1.0
-"""A replica that ended by itself is started again after so long: soon enough to be missed by nobody, slow enough that
-one that cannot start does not eat a core."""
+"""A replica that ended is started again after so long: soon enough for callers, and late enough that one that cannot
+start does not use up a core."""
 
 OPENED_S = 0.05
-"""Between looks whether the first process accepts connections; it needs about a second to start."""
+"""Between looks whether the first process accepts connections. It needs about a second to start."""
 
 METRICS_DIR_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -69,7 +69,7 @@ async def run_replicas(settings: Settings, front_settings: FrontSettings, *, cou
 
 
 async def _opened(host: str, port: int, stop: asyncio.Event) -> None:
-    """Return once connections are accepted, or it is over before."""
+    """Return once connections are accepted, or ``stop`` is set."""
     while not stop.is_set():
         with contextlib.suppress(OSError):
             _, writer = await asyncio.open_connection(host, port)
@@ -99,7 +99,7 @@ async def _keep_replica(
 
 
 async def _replica(door: socket.socket, metrics_dir: Path) -> asyncio.subprocess.Process:
-    """Start a front process. A socket of its own goes with it: what nobody accepts from any more gets no callers."""
+    """Start a front process with a listening socket of its own, so that a dead process's socket gets no callers."""
     listening = sibling_socket(door) if KERNEL_SHARES_OUT else door.dup()
     with listening:
         fd = listening.fileno()

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ops.insight import Snippets
 from ops.processes import announce
-from ops.serve import run_role
+from ops.role import run_role
 from ops.settings import SettingError, Settings
 
 
@@ -20,6 +21,7 @@ def sandbox(
     bind: str,
     sqlite_dir: str | None,
     as_json: bool = False,
+    page_anywhere: bool = False,
 ) -> int:
     """Serve the hosts until a signal comes; each is announced, with keys of the addresses."""
 
@@ -41,6 +43,8 @@ def sandbox(
                 announce=tell,
                 sqlite_dir=sqlite_dir,
                 addresses=addresses,
+                page=Snippets(),
+                page_anywhere=page_anywhere,
             )
         except ValueError as error:
             raise SettingError(f"sandbox: {error}") from None
@@ -50,9 +54,12 @@ def sandbox(
     return run_role("sandbox", serve)
 
 
+_ROWS = (("Page", "page"), ("Web API", "url"), ("Control", "control"))
+
+
 def readable(host: Mapping[str, Any]) -> str:
     """An announced host as a person reads it."""
-    rows = [("Web API", host["url"]), ("Control", host["control"])]
+    rows = [(title, host[field]) for title, field in _ROWS if field in host]
     width = max(map(len, host["keys"]), default=0)
     for number, (address, key) in enumerate(host["keys"].items()):
         rows.append(("" if number else "Keys", f"{address:<{width}}  {key}"))

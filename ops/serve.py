@@ -1,94 +1,16 @@
-"""The long-running parts as processes, settings in and signals out: `front`, `daemon` and `worker`."""
+"""The parts of a fleet as processes: `front`, `daemon` and `worker`."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import signal
 import socket
-import sys
-from collections.abc import Awaitable, Callable, Iterator
 
-from ops.settings import SettingError, Settings, load, unknown
+from ops.role import mcp_url, raise_limit, run_role
+from ops.settings import Settings
 
 log = logging.getLogger("ops.serve")
-
-Serve = Callable[[Settings, asyncio.Event], Awaitable[None]]
-"""Runs a part until the event is set."""
-
-
-def run_role(role: str, serve: Serve, *, own_signals: bool = True) -> int:
-    """Run a part with logs, an event loop and signals; returns the exit status.
-
-    The first SIGINT or SIGTERM sets the part's stop event, a second one ends the process at once.
-    """
-    from ledger.embedded import NoServer
-    from ledger.port import LedgerUnavailable
-    from telemetry import logs
-
-    try:
-        settings = load()
-    except SettingError as error:
-        print(f"fmsg-mcpd {role}: {error}", file=sys.stderr)
-        return 2
-    logs.configure(log_format=settings.log_format, level=settings.log_level, role=role)
-    for sentence in unknown():
-        log.warning(sentence, extra={"action": "unknown_setting"})
-    return_status = 0
-    try:
-        _run(settings, serve, own_signals=own_signals)
-    except* (SettingError, LedgerUnavailable, NoServer, ValueError, OSError) as group:
-        for leaf in _leaves(group):
-            if isinstance(leaf, ValueError) and type(leaf) is ValueError:
-                raise
-            log.error(str(leaf), extra={"action": "cannot_start"})
-        return_status = 2
-    except* KeyboardInterrupt:
-        return_status = 130
-    return return_status
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for leaf in group.exceptions:
-        if isinstance(leaf, BaseExceptionGroup):
-            yield from _leaves(leaf)
-        else:
-            yield leaf
-
-
-def _run(settings: Settings, serve: Serve, *, own_signals: bool) -> None:
-    async def main() -> None:
-        stop = asyncio.Event()
-        if own_signals:
-            _stop_on_signals(stop)
-        await serve(settings, stop)
-        log.info("stopped", extra={"action": "stopped"})
-
-    with contextlib.ExitStack() as stack:
-        if sys.platform == "win32":
-            runner = stack.enter_context(asyncio.Runner())
-        else:
-            import uvloop
-
-            runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        runner.run(main())
-
-
-def _stop_on_signals(stop: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-
-    def on_signal(signum: int) -> None:
-        if stop.is_set():
-            os._exit(128 + signum)
-        log.info(
-            "stopping; once more ends it at once", extra={"action": "stopping", "signal": signal.Signals(signum).name}
-        )
-        stop.set()
-
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(signum, on_signal, signum)
 
 
 def daemon() -> int:
@@ -101,7 +23,6 @@ def daemon() -> int:
         from daemon.daemon import Daemon
         from ops import parts
         from ops.attended import Readiness, attended
-        from ops.open_files import raise_limit
         from ops.presence import process_name
         from ops.processes import announce
 
@@ -194,9 +115,3 @@ def front(*, host: str | None, port: int | None, workers: int | None, fd: int | 
                     )
 
     return run_role("front", serve)
-
-
-def mcp_url(host: str, port: int, path: str) -> str:
-    """The URL a client on this machine uses for a bound address."""
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
-    return f"http://{shown}:{port}{path}"

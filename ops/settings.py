@@ -21,7 +21,7 @@ class SettingError(Exception):
 
 
 MAX_PORT = 65_535
-"""The largest there is (RFC 9293); beyond it operating systems fail, or take another port than was said."""
+"""The largest port (RFC 9293). Beyond it operating systems fail, or take another port."""
 
 
 class Variable(msgspec.Struct, frozen=True):
@@ -43,6 +43,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What the environment says. Durations in seconds, sizes in bytes."""
 
     api_url: Annotated[str | None, Variable("FMSG_API_URL", "Base URL of the fmsg Web API (FMSG-003).", _ALL)] = None
+    api_public_url: Annotated[
+        str | None,
+        Variable(
+            "FMSG_API_PUBLIC_URL",
+            "URL of the Web API as people know it: what `whoami` shows in place of an internal FMSG_API_URL.",
+            ("stdio", *_SERVING),
+        ),
+    ] = None
     api_key: Annotated[
         str | None,
         Variable(
@@ -54,7 +62,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     default_domain: Annotated[
         str | None,
-        Variable("FMSG_DEFAULT_DOMAIN", "Domain that a bare short name is completed with.", ("stdio", *_SERVING)),
+        Variable(
+            "FMSG_DEFAULT_DOMAIN",
+            "Domain that a bare short name is completed with; `caller` takes that of the caller's own address.",
+            ("stdio", *_SERVING),
+        ),
     ] = None
     directory: Annotated[
         str | None,
@@ -68,18 +80,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: Annotated[
         int, Variable("FMSG_MCP_PORT", "Port the front binds; 0 takes a free one.", _SERVING, most=MAX_PORT)
     ] = 3000
+    path: Annotated[
+        str, Variable("FMSG_MCP_PATH", "Path of the MCP endpoint, with the prefix a proxy leaves, if any.", _SERVING)
+    ] = "/mcp"
     workers: Annotated[int, Variable("FMSG_MCP_WORKERS", "Front processes on the one port.", _SERVING)] = 1
     allowed_hosts: Annotated[
         tuple[str, ...],
         Variable(
             "FMSG_MCP_ALLOWED_HOSTS",
-            "Host header values that are served, comma separated. Required for a bind outside loopback.",
+            "Host names that clients use for this server, comma separated: name, name:port or name:*. Required for a "
+            "bind outside loopback.",
             _SERVING,
         ),
     ] = ()
     allowed_origins: Annotated[
         tuple[str, ...],
-        Variable("FMSG_MCP_ALLOWED_ORIGINS", "Origins of browser clients that are served, comma separated.", _SERVING),
+        Variable(
+            "FMSG_MCP_ALLOWED_ORIGINS",
+            "Origins of browser pages that are served, comma separated: https://app.example.com. On a loopback bind "
+            "every page of this machine is.",
+            _SERVING,
+        ),
     ] = ()
     trusted_proxies: Annotated[
         tuple[str, ...],
@@ -154,7 +175,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     auth_failures: Annotated[
         int,
         Variable(
-            "FMSG_MCP_AUTH_FAILURES", "Refused keys per source address and minute before it has to slow down.", _SERVING
+            "FMSG_MCP_AUTH_FAILURES",
+            "Different refused keys per source address and minute before it has to slow down.",
+            _SERVING,
         ),
     ] = 30
     exchanges_per_source: Annotated[
@@ -187,11 +210,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 30.0
     download_dir: Annotated[
         str | None,
-        Variable("FMSG_MCP_DOWNLOAD_DIR", "Directory that saved attachments are confined to.", ("stdio",)),
+        Variable(
+            "FMSG_MCP_DOWNLOAD_DIR",
+            "Directory below which attachments are saved; without it there is no `save_to`.",
+            ("stdio",),
+        ),
     ] = None
     upload_dir: Annotated[
         str | None,
-        Variable("FMSG_MCP_UPLOAD_DIR", "Directory below which attachments may be sent by `path`.", ("stdio",)),
+        Variable(
+            "FMSG_MCP_UPLOAD_DIR",
+            "Directory below which attachments are sent by `path`; without it there is no `path`.",
+            ("stdio",),
+        ),
     ] = None
 
     redis_url: Annotated[

@@ -1,4 +1,4 @@
-"""Spans as they leave the process: what is known to be harmless of them, and nothing else.
+"""Spans as they leave the process, reduced to what is known to be harmless.
 
 The SDK's middleware names spans after what a client sends, keeps its request id, and describes failures in the words
 of an error, in which an address or a sentence of a message may stand. So nothing is taken on trust here: a name, value
@@ -52,7 +52,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}", re.ASCII)
 
 
 class CleanSpans(SpanExporter):
-    """Hands spans on to another exporter without anything that a client or a message could have put there.
+    """Hands spans on to another exporter, without anything that comes from a client or a message.
 
     ``names`` are those of the tools and prompts there are.
     """
@@ -72,19 +72,16 @@ class CleanSpans(SpanExporter):
         }
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """See `SpanExporter`."""
         return self._exporter.export([self.clean(span) for span in spans])
 
     def shutdown(self) -> None:
-        """See `SpanExporter`."""
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """See `SpanExporter`."""
         return self._exporter.force_flush(timeout_millis)
 
     def clean(self, span: ReadableSpan) -> ReadableSpan:
-        """The span as it may be seen."""
+        """The span as it may leave the process."""
         method, _, target = span.name.partition(" ")
         words = [_known(method, METHODS), *([_known(target, self._names)] if target else [])]
         attributes: dict[str, str] = {}

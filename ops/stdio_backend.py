@@ -11,8 +11,8 @@ import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from mcp_front.stdio.early_initialize import Greeted
-from mcp_front.stdio.file_descriptors import Wire
+from mcp_front.stdio.early_initialize import AlreadyRead
+from mcp_front.stdio.file_descriptors import ClientDescriptors
 from mcp_front.stdio.serve import serve_stdio
 from ops.settings import Settings, unknown
 from ops.stdio_settings import stdio_settings
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-async def serve(settings: Settings, wire: Wire, greeted: Greeted) -> int:
-    """Serve the client at the other end of the wire. Returns the exit status."""
+async def serve(
+    settings: Settings, descriptors: ClientDescriptors, already_read: AlreadyRead, *, fault: str | None = None
+) -> int:
+    """Serve the client at the other end. Returns the exit status. ``fault``: a setting that is wrong."""
     stop = asyncio.Event()
     if sys.platform != "win32":
         loop = asyncio.get_running_loop()
@@ -36,12 +38,13 @@ async def serve(settings: Settings, wire: Wire, greeted: Greeted) -> int:
         log.warning(sentence, extra={"action": "unknown_setting"})
     await serve_stdio(
         stdio_settings(settings),
-        wire,
+        descriptors,
         api_key=settings.api_key,
         backend=lambda: backend(settings),
         version=version(),
         stop=stop,
-        greeted=greeted,
+        already_read=already_read,
+        fault=fault,
     )
     return 0
 

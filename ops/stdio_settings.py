@@ -1,4 +1,4 @@
-"""The stdio server's own settings, apart from `ops.parts`, which imports every part: this is on the way to a start."""
+"""The stdio server's own settings. Importing `ops.parts`, and with it every part, would slow its start."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ def stdio_settings(settings: Settings) -> FrontSettings:
     return FrontSettings(
         transport="stdio",
         api_url=settings.api_url,
+        api_public_url=settings.api_public_url,
         default_domain=settings.default_domain,
         directory=expanded(settings.directory),
         download_dir=expanded(settings.download_dir),
@@ -24,7 +25,7 @@ def stdio_settings(settings: Settings) -> FrontSettings:
 
 
 def activate_s(settings: Settings) -> float:
-    """How often a caller is reported active, in seconds: no feed is to stop while somebody waits."""
+    """How often a caller is reported active, in seconds. A feed must not stop while a wait is held."""
     return min(FrontSettings().activate_s, settings.idle_minutes * 60 / 4)
 
 

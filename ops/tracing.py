@@ -39,12 +39,11 @@ SERVICE = "fmsg-mcpd"
 """The service's name, unless ``OTEL_SERVICE_NAME`` or ``OTEL_RESOURCE_ATTRIBUTES`` has another one."""
 
 LAST_S = 3.0
-"""How long a process that ends waits for its last spans to get out. A collector that is away must not keep it, and the
-service manager's patience belongs to the callers."""
+"""How long a process that ends waits for its last spans to get out. A collector that is away delays no stop."""
 
 
 class NoTraces(Exception):
-    """Traces are asked for and cannot be had. The text says why and what to do."""
+    """Traces are asked for and cannot be made. The text says why and what to do."""
 
 
 def wanted(environ: Mapping[str, str]) -> bool:
@@ -77,7 +76,7 @@ def _is_installed(package: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def running(environ: Mapping[str, str] | None = None) -> AsyncIterator[bool]:
-    """Export traces while the context is open, if they are asked for; gives whether they are."""
+    """Export traces while the context is open, if they are asked for. Gives whether they are."""
     try:
         if not wanted(os.environ if environ is None else environ):
             yield False
@@ -131,7 +130,7 @@ def provider_of(exporter: SpanExporter) -> TracerProvider:
 
 
 async def _stop(provider: TracerProvider) -> None:
-    # A thread that ends with the process if it must; one of asyncio's would be waited for.
+    # A daemon thread: the end of the process would wait for one of asyncio's.
     last = threading.Thread(target=provider.shutdown, name="last-spans", daemon=True)
     last.start()
     await asyncio.to_thread(last.join, LAST_S)

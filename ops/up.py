@@ -18,11 +18,10 @@ from mcp_front.http.serve import serve_http
 from mcp_front.settings import FrontSettings
 from ops import parts, tracing
 from ops.attended import Readiness, attended
-from ops.open_files import raise_limit
 from ops.own_redis import keep_running, own_redis
 from ops.presence import process_name
 from ops.processes import announce
-from ops.serve import mcp_url, run_role
+from ops.role import mcp_url, raise_limit, run_role
 from ops.settings import SettingError, Settings
 from workers.worker import run_worker
 
@@ -45,7 +44,7 @@ def up(*, host: str | None, port: int | None, data_dir: str | None) -> int:
                 "--data-dir is where a Redis of `up` itself keeps its data, and FMSG_REDIS_URL names another Redis. "
                 "Leave one of them out."
             )
-        # Before a server is started: what is wrong with the settings is wrong all the same.
+        # Wrong settings are reported before a server is started.
         front_settings = parts.front_settings(settings, host=host, port=port)
         HostGate(front_settings.http.host, front_settings.http.allowed_hosts)
         OriginGate(front_settings.http.allowed_origins)
@@ -113,7 +112,7 @@ async def _serve(
 
             async with asyncio.TaskGroup() as group:
                 group.create_task(front())
-                # The daemon goes after the front: waits that are being answered still want their feeds.
+                # The daemon stops after the front: waits that are being answered still need their feeds.
                 group.create_task(daemon.run(front_done))
                 group.create_task(run_worker(worker_settings, store, http, stop=stop))
                 if server is not None:

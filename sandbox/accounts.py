@@ -66,12 +66,12 @@ class Accounts:
         if account is None:
             account = Account(addr=address, owner=owner or address)
             self.accounts[lowered(address)] = account
-            self._journal.save_account(account)
+            self._journal.save("account", account.addr, account)
         return account
 
     def save(self, account: Account) -> None:
         """Keep what changed in an account."""
-        self._journal.save_account(account)
+        self._journal.save("account", account.addr, account)
 
     def create_key(
         self, address: str, *, expires_at_s: float | None = None, cidrs: tuple[str, ...] | None = None
@@ -92,14 +92,14 @@ class Accounts:
             cidrs=cidrs,
         )
         self.keys[key_id] = key
-        self._journal.save_key(key)
+        self._journal.save("key", key.key_id, key)
         return f"{KEY_PREFIX}{key_id}_{secret}"
 
     def revoke(self, key_or_id: str) -> None:
         """Refuse the key, and every token that came from it, from now on."""
         key = self.keys[key_id_of(key_or_id)]
         key.revoked = True
-        self._journal.save_key(key)
+        self._journal.save("key", key.key_id, key)
 
     def rotate(self, key_or_id: str) -> str:
         """Replace a key: a new one for the same address, the old one revoked."""

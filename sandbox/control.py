@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from fmsg.address import is_address, parse_address
+from sandbox.accounts import key_id_of
 from sandbox.core import Core
 from sandbox.events import ANYBODY
 from sandbox.faults import ANY, Failure
@@ -43,6 +44,22 @@ class Control:
         """An account for the address, which makes it a known recipient. Returns the address."""
         self._check_local(address)
         return self.core.accounts.create(address, owner=owner).addr
+
+    def addresses(self) -> list[str]:
+        """The addresses that this host knows."""
+        return sorted(account.addr for account in self.core.accounts.accounts.values() if account.known)
+
+    def owner_of(self, key: str) -> str:
+        """The address that a key (or key id) belongs to."""
+        return self.core.accounts.keys[key_id_of(key)].addr
+
+    def received(self, address: str) -> int:
+        """How many messages of others the address received, reactions and those that want no reply left out."""
+        state = self.core.state
+        return sum(
+            record.reaction is None and not record.no_reply and lowered(record.from_) != lowered(address)
+            for record in map(state.messages.__getitem__, state.mailbox(address).received)
+        )
 
     def create_key(self, address: str, *, life_s: float | None = None, cidrs: Sequence[str] | None = None) -> str:
         """A new API key of the address (made where unknown). Returns the key."""
@@ -161,11 +178,14 @@ class Control:
 
     def reject_upgrades(self, times: int = 1, *, status: int = 503, text: str = "try again later") -> None:
         """Refuse the next WebSocket upgrades."""
-        self.core.faults.fail_next("ws", Failure(status=status, text=text), times=times)
+        self.core.faults.failures["ws"].extend([Failure(status=status, text=text)] * times)
 
     def delay(self, delay_s: float, *, route: str = ANY) -> None:
         """Hold every request of the route so long; 0 ends it."""
-        self.core.faults.delay(route, delay_s)
+        if delay_s > 0:
+            self.core.faults.delays_s[route] = delay_s
+        else:
+            self.core.faults.delays_s.pop(route, None)
 
     def fail_next(
         self,
@@ -181,11 +201,11 @@ class Control:
     ) -> None:
         """Answer the next requests of the route with an error, or cut them, without doing anything."""
         failure = Failure(status=status, text=text, code=code, html=html, cut=cut, retry_after_s=retry_after_s)
-        self.core.faults.fail_next(route, failure, times=times)
+        self.core.faults.failures[route].extend([failure] * times)
 
     def hang_next(self, route: str = ANY, *, times: int = 1) -> None:
         """Never answer the next requests of the route, until `release` or `clear_faults`."""
-        self.core.faults.hang_next(route, times=times)
+        self.core.faults.hangs_left[route] += times
 
     def release(self) -> None:
         """Let go what hangs: those connections are cut."""
@@ -193,7 +213,7 @@ class Control:
 
     def lose_answers(self, route: str = "send", *, times: int = 1) -> None:
         """Do what the next requests of the route ask, then cut the connection instead of answering."""
-        self.core.faults.lose_answers(route, times=times)
+        self.core.faults.lost_answers_left[route] += times
 
     def clear_faults(self) -> None:
         """Disarm every delay, failure, hang, lost answer and lost event; hear again; mend the federation."""

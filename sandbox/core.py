@@ -11,9 +11,9 @@ from pathlib import Path
 from sandbox.accounts import Accounts
 from sandbox.events import Event, Listener
 from sandbox.faults import Faults
-from sandbox.records import Record, domain_of, lowered
+from sandbox.records import Account, ApiKey, Record, domain_of, lowered
 from sandbox.render import Renderer
-from sandbox.store import MAX_ID, Journal, NoJournal, SqliteJournal, State
+from sandbox.store import MAX_ID, Journal, State
 from sandbox.switches import Limits, Switches
 from sandbox.wire import MAX_ID_DIGITS, Refused, encode, is_hash
 
@@ -51,8 +51,8 @@ class Core:
         """The domain whose addresses live here, in lower case."""
         self.limits = limits
         self.clock = clock
-        journal: Journal = NoJournal() if store == "memory" else SqliteJournal(store)
-        facts = journal.facts() if isinstance(journal, SqliteJournal) else {}
+        journal = Journal(None if store == "memory" else store)
+        facts = journal.load("fact", str)
         signing_key = bytes.fromhex(facts.get("signing_key", "")) or secrets.token_bytes(32)
         self.state = State(clock=clock, journal=journal)
         self.accounts = Accounts(self.domain, clock=clock, journal=journal, signing_key=signing_key)
@@ -66,9 +66,11 @@ class Core:
         self.unlisted: set[int] = set()
         """Ids of messages whose event went out before they can be read."""
         self._timers: set[asyncio.TimerHandle] = set()
-        if isinstance(journal, SqliteJournal):
-            self._load(journal, facts)
-            journal.save_fact("signing_key", signing_key.hex())
+        for account in journal.load("account", Account).values():
+            self.accounts.accounts[lowered(account.addr)] = account
+        self.accounts.keys.update(journal.load("key", ApiKey))
+        self.state.load(journal.load("message", Record).values(), facts)
+        journal.save("fact", "signing_key", signing_key.hex())
 
     @property
     def switches(self) -> Switches:
@@ -162,10 +164,3 @@ class Core:
 
     def _shuffles(self) -> bool:
         return self.switches.frames_out_of_order
-
-    def _load(self, journal: SqliteJournal, facts: dict[str, str]) -> None:
-        for account in journal.accounts():
-            self.accounts.accounts[lowered(account.addr)] = account
-        for key in journal.api_keys():
-            self.accounts.keys[key.key_id] = key
-        self.state.load(journal.messages(), facts)

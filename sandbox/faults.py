@@ -7,7 +7,7 @@ detach react ws``; ``*`` is any of them.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 
 import msgspec
@@ -44,30 +44,15 @@ class Faults:
         """Sockets closed because their send buffer was full."""
         self.released = asyncio.Event()
         """Set to let hanging requests go."""
-        self._delays_s: dict[str, float] = {}
-        self._failures: dict[str, deque[Failure]] = {}
-        self._hangs: Counter[str] = Counter()
-        self._lost_answers: Counter[str] = Counter()
+        self.delays_s: dict[str, float] = {}
+        """How long each request of a route is held before it is looked at."""
+        self.failures: defaultdict[str, deque[Failure]] = defaultdict(deque)
+        """What the next requests of a route are answered with, without doing anything."""
+        self.hangs_left: Counter[str] = Counter()
+        """How many requests of a route are never answered, until `release`."""
+        self.lost_answers_left: Counter[str] = Counter()
+        """How many requests of a route are carried out and then cut instead of answered."""
         self._connects_by_second: deque[tuple[int, int]] = deque(maxlen=_SECONDS_KEPT)
-
-    def delay(self, route: str, delay_s: float) -> None:
-        """Hold every request of the route this long before it is looked at; 0 ends it."""
-        if delay_s > 0:
-            self._delays_s[route] = delay_s
-        else:
-            self._delays_s.pop(route, None)
-
-    def fail_next(self, route: str, failure: Failure, *, times: int = 1) -> None:
-        """Answer the next requests of the route with the failure, without doing anything."""
-        self._failures.setdefault(route, deque()).extend([failure] * times)
-
-    def hang_next(self, route: str, *, times: int = 1) -> None:
-        """Never answer the next requests of the route, until `release`."""
-        self._hangs[route] += times
-
-    def lose_answers(self, route: str, *, times: int = 1) -> None:
-        """Do what the next requests of the route ask, then cut the connection instead of answering."""
-        self._lost_answers[route] += times
 
     def release(self) -> None:
         """Let everything go that hangs or is held back."""
@@ -76,36 +61,36 @@ class Faults:
 
     def clear(self) -> None:
         """Disarm everything and let go what hangs. Counters stay."""
-        self._delays_s.clear()
-        self._failures.clear()
-        self._hangs.clear()
-        self._lost_answers.clear()
+        self.delays_s.clear()
+        self.failures.clear()
+        self.hangs_left.clear()
+        self.lost_answers_left.clear()
         self.release()
 
     def delay_s(self, route: str) -> float:
         """How long to hold a request of the route."""
-        return self._delays_s.get(route, self._delays_s.get(ANY, 0.0))
+        return self.delays_s.get(route, self.delays_s.get(ANY, 0.0))
 
     def failure(self, route: str) -> Failure | None:
         """The failure for this request, used up by asking."""
         for name in (route, ANY):
-            armed = self._failures.get(name)
+            armed = self.failures.get(name)
             if armed:
                 return armed.popleft()
         return None
 
     def hangs(self, route: str) -> bool:
         """Whether this request hangs; used up by asking."""
-        return _take(self._hangs, route)
+        return _take(self.hangs_left, route)
 
     def loses_answer(self, route: str) -> bool:
         """Whether this request's answer gets lost; used up by asking."""
-        return _take(self._lost_answers, route)
+        return _take(self.lost_answers_left, route)
 
     @property
     def armed(self) -> bool:
         """Whether any request may meet a fault: spares the others the questions."""
-        return bool(self._delays_s or self._failures or self._hangs or self._lost_answers)
+        return bool(self.delays_s or self.hangs_left or self.lost_answers_left or any(self.failures.values()))
 
     def reset_counters(self) -> None:
         """Start counting anew."""

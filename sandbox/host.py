@@ -16,7 +16,8 @@ from fmsg.address import parse_address
 from sandbox import routes, sockets
 from sandbox.control import Control, add_control, check_domain
 from sandbox.core import Core
-from sandbox.listening import Listening
+from sandbox.listening import Listening, is_loopback
+from sandbox.page import Insight, add_page
 from sandbox.records import lowered
 from sandbox.routes import CONTROL_PREFIX, CORE, gate, stamp_date
 from sandbox.switches import Limits, Switches
@@ -70,8 +71,11 @@ class SandboxHost:
                 if one is not other:
                     one.core.links.peers[other.domain] = other.core
 
-    def application(self, *, control: bool = True) -> web.Application:
-        """A fresh application, with or without ``/_sandbox/``; shutting it down ends sockets and hanging requests."""
+    def application(self, *, control: bool = True, page: Insight | bool = False) -> web.Application:
+        """A fresh application, with or without ``/_sandbox/``; shutting it down ends sockets and hanging requests.
+
+        ``page`` puts the page at ``/``, with what is known of the agents.
+        """
         app = web.Application(middlewares=[gate], client_max_size=_MAX_REQUEST_BYTES)
         app[CORE] = self.core
         app.on_response_prepare.append(stamp_date)
@@ -97,6 +101,8 @@ class SandboxHost:
         add.add_post("/fmsg/{id}/react", routes.react_to, name="react")
         if control:
             add_control(app, self.control)
+        if page:
+            add_page(app, self.control, None if page is True else page)
         return app
 
     def control_application(self) -> web.Application:
@@ -117,13 +123,19 @@ class SandboxHost:
 
 @asynccontextmanager
 async def serve(
-    host: SandboxHost, port: int = 0, *, bind: str = "127.0.0.1", control: bool = True
+    host: SandboxHost,
+    port: int = 0,
+    *,
+    bind: str = "127.0.0.1",
+    control: bool = True,
+    page: Insight | bool = False,
 ) -> AsyncIterator[str]:
     """The base URL of the host while it is on a port; 0 takes a free one. The host is closed at the end.
 
-    ``control`` False leaves ``/_sandbox/`` out, which is open to everybody who reaches the port.
+    ``control`` False leaves ``/_sandbox/`` out, which is open to everybody who reaches the port. ``page`` is that of
+    `SandboxHost.application`; the page needs the control surface.
     """
-    async with _served(host.application(control=control), bind, port) as listening:
+    async with _served(host.application(control=control, page=page), bind, port) as listening:
         host.control.listening = listening
         try:
             yield listening.url
@@ -163,14 +175,18 @@ async def run_hosts(
     sqlite_dir: str | Path | None = None,
     addresses: Sequence[str] = (),
     switches: Switches = Switches(),  # noqa: B008 - a frozen value
+    page: Insight | bool = True,
+    page_anywhere: bool = False,
 ) -> None:
     """Serve one host per domain until ``stop`` is set.
 
     ``ports`` has one port per domain, 0 for any free one; fewer ports are filled up with 0. ``announce`` gets one
-    ``{"domain", "url", "control", "keys"}`` per host once all of them answer: ``control`` is the URL of the control
-    surface, on a port of its own, ``keys`` has a new API key for each of ``addresses`` that belongs there. With
+    ``{"domain", "url", "page"?, "control", "keys"}`` per host once all of them answer: ``control`` is the URL of the
+    control surface, on a port of its own, ``keys`` has a new API key for each of ``addresses`` that belongs there. With
     ``sqlite_dir`` each host keeps its messages in ``<domain>.sqlite`` there, else in memory. Raises `ValueError` for
     domains, ports or addresses that do not go together.
+
+    ``page`` is that of `SandboxHost.application`. It is served on loopback only, unless it may be anywhere.
     """
     if not domains:
         raise ValueError("domains: no domain given; name at least one, for example a.test")
@@ -189,11 +205,13 @@ async def run_hosts(
     wanted = [*ports, *([0] * (len(hosts) - len(ports)))]
     async with AsyncExitStack() as stack:
         lines = []
+        shown = page if page_anywhere or is_loopback(bind) else False
         for host, port in zip(hosts, wanted, strict=True):
-            url = await stack.enter_async_context(serve(host, port, bind=bind))
+            url = await stack.enter_async_context(serve(host, port, bind=bind, page=shown))
             control = await stack.enter_async_context(serve_control(host, bind=bind))
             keys = {address: host.control.create_key(address) for address in addresses if host.core.is_local(address)}
-            lines.append({"domain": host.domain, "url": url, "control": control, "keys": keys})
+            at = {"page": f"{url}/"} if shown else {}
+            lines.append({"domain": host.domain, "url": url, **at, "control": control, "keys": keys})
         for line in lines:
             announce(line)
         await stop.wait()

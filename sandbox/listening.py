@@ -101,3 +101,8 @@ class Listening:
             sock.close()
             raise OSError(error.errno, f"{self.address} port {self.port}: {error.strerror}") from None
         return sock
+
+
+def is_loopback(bind: str) -> bool:
+    """Whether an address to bind is reached from this machine alone."""
+    return bind in ("localhost", "::1") or bind.startswith("127.")

@@ -37,6 +37,9 @@ CLAIMS: web.RequestKey[Claims] = web.RequestKey("claims", Claims)
 CONTROL_PREFIX = "/_sandbox"
 """Below it is the control surface: no token, no faults, not counted."""
 
+_HERE = re.compile(r"(localhost|127(\.\d+){3}|\[::1\])(:\d+)?")
+"""How this machine is named in the Host header of a request that did not leave it."""
+
 _LOOK_S = 0.25
 """How often a hanging request looks whether its client is still there."""
 
@@ -63,7 +66,7 @@ def source_ip(request: web.Request) -> str | None:
 async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Count, strike, authorize, answer."""
     core = request.app[CORE]
-    if request.path.startswith(CONTROL_PREFIX):
+    if request.path == "/" or request.path.startswith(CONTROL_PREFIX):
         return await _control(request, handler)
     route = request.match_info.route.name or "unknown"
     core.faults.requests[route] += 1
@@ -80,9 +83,25 @@ async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 async def _control(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
+        _refuse_other_sites(request)
         return await handler(request)
     except Refused as refused:
         return refused.response()
+    except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
+        return web.Response(status=404, text="404 page not found")
+
+
+def _refuse_other_sites(request: web.Request) -> None:
+    """403 for what a page of another site sends: the control surface asks for no token.
+
+    A site can also have its own name lead to this machine. On loopback the Host header therefore names the machine.
+    """
+    origin = request.headers.get("Origin")
+    local = request.transport is not None and request.transport.get_extra_info("sockname")[0] in ("127.0.0.1", "::1")
+    if (origin is not None and origin.partition("://")[2] != request.host) or (
+        local and not _HERE.fullmatch(request.host)
+    ):
+        raise Refused(403, "this surface answers only to its own page, and to programs on this machine")
 
 
 async def _answer(request: web.Request, handler: Handler, route: str) -> web.StreamResponse:

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from sandbox.records import Account, ApiKey, Batch, Record, batch_hash, compressed_bytes, lowered, message_hash
+from sandbox.records import Batch, Record, batch_hash, compressed_bytes, lowered, message_hash
 from sandbox.wire import Refused
 
 MAX_ID = 2**63 - 1
 """Ids are positive signed 64-bit integers (FMSG-003)."""
+
+Kind = Literal["message", "account", "key", "fact"]
+"""What a journal keeps."""
+
+Kept = TypeVar("Kept")
+
+_SCHEMA = """
+PRAGMA journal_mode=WAL;
+PRAGMA synchronous=OFF;
+CREATE TABLE IF NOT EXISTS kept (kind TEXT NOT NULL, key NOT NULL, value BLOB NOT NULL, PRIMARY KEY (kind, key));
+"""
 
 _ID_BLOCK = 1000
 """Ids are reserved in the journal in blocks: one write per thousand messages, and a restart reuses none."""
@@ -32,7 +43,7 @@ class State:
     """Messages by id and by hash, and mailboxes by address in lower case."""
 
     def __init__(self, *, clock: Callable[[], float], journal: Journal | None = None) -> None:
-        self.journal: Journal = journal or NoJournal()
+        self.journal = journal or Journal()
         self.messages: dict[int, Record] = {}
         """Everything stored, by id."""
         self.by_hash: dict[str, int] = {}
@@ -80,7 +91,7 @@ class State:
 
     def _reserve(self) -> None:
         self._reserved_id = min(self._next_id + _ID_BLOCK, MAX_ID)
-        self.journal.save_fact("next_id", str(self._reserved_id + 1))
+        self.journal.save("fact", "next_id", str(self._reserved_id + 1))
 
     def stamp(self, *, after: Record | None = None) -> float:
         """The time now, POSIX seconds with microseconds, later than every stamp before and than the message ``after``.
@@ -105,7 +116,7 @@ class State:
         _insert(self.mailbox(record.from_).sent, record.id)
         for recipient in record.recipients():
             _insert(self.mailbox(recipient.addr).shown, record.id)
-        self.journal.save_message(record)
+        self.journal.save("message", record.id, record)
 
     def drop_draft(self, record: Record) -> None:
         """Forget a draft."""
@@ -113,7 +124,7 @@ class State:
         _remove(self.mailbox(record.from_).sent, record.id)
         for recipient in record.recipients():
             _remove(self.mailbox(recipient.addr).shown, record.id)
-        self.journal.drop_message(record.id)
+        self.journal.drop("message", record.id)
 
     def publish(self, record: Record, time_s: float) -> None:
         """Turn a draft into a message: give it its time and hashes and list it for its recipients."""
@@ -124,7 +135,7 @@ class State:
             batch.time_s = time_s
             batch.sha256 = batch_hash(record.sha256, batch)
         self.index(record)
-        self.journal.save_message(record)
+        self.journal.save("message", record.id, record)
 
     def index(self, record: Record) -> None:
         """Make a message findable by id, hash, sender and the recipients it was not refused for; may be repeated."""
@@ -156,7 +167,7 @@ class State:
 
     def save(self, record: Record) -> None:
         """Keep what changed in a message."""
-        self.journal.save_message(record)
+        self.journal.save("message", record.id, record)
 
 
 def page(ids: list[int], *, limit: int, offset: int) -> list[int]:
@@ -180,115 +191,38 @@ def _remove(ids: list[int], old: int) -> None:
         del ids[at]
 
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS messages (id INTEGER PRIMARY KEY, record BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS accounts (addr TEXT PRIMARY KEY, record BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS keys (key_id TEXT PRIMARY KEY, record BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-"""
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode_message = msgspec.msgpack.Decoder(Record).decode
-_decode_account = msgspec.msgpack.Decoder(Account).decode
-_decode_key = msgspec.msgpack.Decoder(ApiKey).decode
-
-
-class Journal(Protocol):
-    """What the state tells whoever keeps it."""
-
-    def save_message(self, record: Record) -> None:
-        """Keep the message as it is now."""
-
-    def drop_message(self, message_id: int) -> None:
-        """Forget a deleted draft."""
-
-    def save_account(self, account: Account) -> None:
-        """Keep the account as it is now."""
-
-    def save_key(self, key: ApiKey) -> None:
-        """Keep the key as it is now."""
-
-    def save_fact(self, name: str, value: str) -> None:
-        """Keep a named value, such as the next id."""
-
-    def close(self) -> None:
-        """Nothing is saved after this."""
-
-
-class NoJournal:
-    """Keeps nothing: the host lives in memory."""
-
-    def save_message(self, record: Record) -> None:
-        """Nothing to do."""
-
-    def drop_message(self, message_id: int) -> None:
-        """Nothing to do."""
-
-    def save_account(self, account: Account) -> None:
-        """Nothing to do."""
-
-    def save_key(self, key: ApiKey) -> None:
-        """Nothing to do."""
-
-    def save_fact(self, name: str, value: str) -> None:
-        """Nothing to do."""
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-
-class SqliteJournal:
-    """Writes every change to an SQLite file at once.
+class Journal:
+    """Where a host's records survive a restart: in an SQLite file that every change is written to, or nowhere.
 
     Without fsync: a sandbox has to survive the end of its process, not a power cut, and take hundreds of messages a
     second.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self._db = sqlite3.connect(path, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=OFF")
-        self._db.executescript(_SCHEMA)
+    def __init__(self, path: str | Path | None = None) -> None:
+        self._db = None if path is None else sqlite3.connect(path, isolation_level=None)
+        if self._db is not None:
+            self._db.executescript(_SCHEMA)
 
-    def save_message(self, record: Record) -> None:
-        """Insert or replace the message."""
-        self._db.execute("INSERT OR REPLACE INTO messages VALUES (?, ?)", (record.id, _encode(record)))
+    def save(self, kind: Kind, key: int | str, value: object) -> None:
+        """Insert or replace a record of a kind."""
+        if self._db is not None:
+            row = (kind, key, msgspec.msgpack.encode(value))
+            self._db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", row)
 
-    def drop_message(self, message_id: int) -> None:
-        """Delete a draft."""
-        self._db.execute("DELETE FROM messages WHERE id = ?", (message_id,))
+    def drop(self, kind: Kind, key: int | str) -> None:
+        """Forget a record."""
+        if self._db is not None:
+            self._db.execute("DELETE FROM kept WHERE kind = ? AND key = ?", (kind, key))
 
-    def save_account(self, account: Account) -> None:
-        """Insert or replace the account."""
-        self._db.execute("INSERT OR REPLACE INTO accounts VALUES (?, ?)", (account.addr, _encode(account)))
-
-    def save_key(self, key: ApiKey) -> None:
-        """Insert or replace the key."""
-        self._db.execute("INSERT OR REPLACE INTO keys VALUES (?, ?)", (key.key_id, _encode(key)))
-
-    def save_fact(self, name: str, value: str) -> None:
-        """Insert or replace the value."""
-        self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
-
-    def messages(self) -> Iterator[Record]:
-        """All messages in id order."""
-        for (blob,) in self._db.execute("SELECT record FROM messages ORDER BY id"):
-            yield _decode_message(blob)
-
-    def accounts(self) -> Iterator[Account]:
-        """All accounts."""
-        for (blob,) in self._db.execute("SELECT record FROM accounts"):
-            yield _decode_account(blob)
-
-    def api_keys(self) -> Iterator[ApiKey]:
-        """All keys."""
-        for (blob,) in self._db.execute("SELECT record FROM keys"):
-            yield _decode_key(blob)
-
-    def facts(self) -> dict[str, str]:
-        """All named values."""
-        return dict(self._db.execute("SELECT name, value FROM facts"))
+    def load(self, kind: Kind, type_: type[Kept]) -> dict[Any, Kept]:
+        """All records of a kind by key, in the order of the keys."""
+        if self._db is None:
+            return {}
+        decode = msgspec.msgpack.Decoder(type_).decode
+        rows = self._db.execute("SELECT key, value FROM kept WHERE kind = ? ORDER BY key", (kind,))
+        return {key: decode(value) for key, value in rows}
 
     def close(self) -> None:
         """Close the file."""
-        self._db.close()
+        if self._db is not None:
+            self._db.close()

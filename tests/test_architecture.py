@@ -19,12 +19,18 @@ ALLOWED: dict[str, frozenset[str]] = {
     "mcp_front": frozenset({"fmsg", "telemetry", "ledger", "pages"}),
     "sandbox": frozenset({"fmsg", "pages"}),
     "fmsg_mcpd": frozenset({"ops"}),
-    "ops": frozenset({"fmsg", "telemetry", "ledger", "daemon", "workers", "mcp_front", "sandbox"}),
+    "ops": frozenset({"fmsg", "telemetry", "ledger", "daemon", "workers", "mcp_front", "sandbox", "pages"}),
 }
 """Package → packages of ours it may import besides itself."""
 
 LONGEST_MODULE_LINES = 600
-"""At this length a reader asks whether the module holds two concepts."""
+"""At this length a reader asks whether the module holds two concepts. `ONE_CONCEPT` has the answers."""
+
+ONE_CONCEPT = {
+    "ledger/memory.py": "the whole store of one process: every port in memory, read side by side with `ledger.port`",
+    "ledger/redis/ledger.py": "one ledger in Redis: its scripts are the atomic steps of its methods",
+}
+"""Longer modules, each with why it is not two."""
 
 MODULES = sorted(path for package in ALLOWED for path in (ROOT / package).rglob("*.py"))
 
@@ -63,9 +69,10 @@ def test_the_ledger_knows_neither_mcp_nor_websockets() -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_stay_small(path: pathlib.Path) -> None:
-    """A reader can hold one module in mind."""
+    """A reader can hold one module in mind, or is told why it is long."""
     lines = path.read_text().count("\n")
-    assert lines <= LONGEST_MODULE_LINES, f"{path.relative_to(ROOT)} has {lines} lines"
+    name = str(path.relative_to(ROOT))
+    assert (lines > LONGEST_MODULE_LINES) == (name in ONE_CONCEPT), f"{name} has {lines} lines"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))

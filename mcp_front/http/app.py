@@ -6,6 +6,7 @@ shape. What is over a budget is answered with the name of the budget and, where 
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Container, Mapping
@@ -122,6 +123,7 @@ class HttpFront:
         self.authenticator = Authenticator(callers, guesses, self._proxies, sign_in=sign_in)
         """Whom a request acts as."""
         self._uploads = ByteBudget(upload_limits(settings.budgets))
+        self._reading = asyncio.Lock()
         self._answers = ByteBudget(answer_limits(settings.budgets))
         self._header_schemas: dict[str, Mapping[str, Any] | None] = {}
         self.lifespan_state: object = {}
@@ -213,16 +215,27 @@ class HttpFront:
     async def _serve(
         self, scope: dict[str, Any], receive: Receive, send: Send, admitted: Admitted, extra: RawHeaders
     ) -> None:
-        """Read the request and answer it, with what both hold in memory on the caller's budgets."""
+        """Read the request and answer it, with what both hold in memory on the caller's budgets.
+
+        It stops where the client goes away.
+        """
         accepts = _negotiate(scope["headers"])
+        connection = _connection(scope)
         caller = admitted.caller.key
         upload, answer = ByteShare(self._uploads, caller), AnswerShare(self._answers, caller)
         try:
             exchange = await self._received(scope, receive, send, upload, answer, admitted, accepts, extra)
             if exchange is None:
                 await reply(send, 202, b"", extra)
-            else:
-                await self._run(scope, exchange)
+                return
+            scope["headers"].clear()  # They are not needed any more, and the key is among them.
+            if connection is not None:
+                connection.on_lost = exchange.lost
+            await exchange.run(self._server, self.lifespan_state)
+        except SlowReader:
+            metrics.REFUSALS.labels("write_stall_s").inc()
+            if connection is not None:
+                connection.abort()
         except BodyRefused as refused:
             headers = [(b"connection", b"close")] if refused.status == HTTPStatus.REQUEST_TIMEOUT else []
             raise Refused(refused.status, str(refused), reason=refused.budget, headers=headers) from None
@@ -231,6 +244,8 @@ class HttpFront:
                 raise Refused(413, str(over), reason=over.budget) from None
             raise Refused(429, str(over), reason=over.budget, headers=[retry_after(over.retry_after_s)]) from None
         finally:
+            if connection is not None:
+                connection.on_lost = None
             upload.release()
             answer.release()
 
@@ -249,7 +264,9 @@ class HttpFront:
         headers: RawHeaders = scope["headers"]
         budgets, http = self._settings.budgets, self._settings.http
         try:
-            body = await read_body(receive, declared=_declared(headers), budgets=budgets, upload=upload)
+            body = await read_body(
+                receive, declared=_declared(headers), budgets=budgets, upload=upload, turn=self._reading
+            )
         except (Malformed, TooDeep, TooManyItems) as error:
             raise body_rejected(error, budgets) from None
         envelope = read_envelope(body, headers, header_schema=self._header_schema)
@@ -276,23 +293,6 @@ class HttpFront:
             write_stall_s=budgets.write_stall_s,
             extra_headers=extra,
         )
-
-    async def _run(self, scope: dict[str, Any], exchange: Exchange) -> None:
-        """Answer, and stop where the client goes away."""
-        # Not needed any more, and the key is among them.
-        scope["headers"].clear()
-        connection = _connection(scope)
-        if connection is None:
-            await exchange.run(self._server, self.lifespan_state)
-            return
-        connection.on_lost = exchange.lost
-        try:
-            await exchange.run(self._server, self.lifespan_state)
-        except SlowReader:
-            metrics.REFUSALS.labels("write_stall_s").inc()
-            connection.abort()
-        finally:
-            connection.on_lost = None
 
     def _request_id(self, scope: dict[str, Any]) -> str:
         if self._proxies and is_trusted(peer_of(scope), self._proxies):

@@ -219,10 +219,13 @@ def read_json(body: bytes, *, max_depth: int) -> Any:
     return reader.value()
 
 
-async def read_body(receive: Receive, *, declared: int | None, budgets: Budgets, upload: ByteShare) -> Body:
+async def read_body(
+    receive: Receive, *, declared: int | None, budgets: Budgets, upload: ByteShare, turn: asyncio.Lock
+) -> Body:
     """The body of a request. ``declared`` is its Content-Length, if it has one.
 
-    ``upload`` grows with the bytes that arrive. Raises `BodyRefused`, `ClientGone`, `Malformed`, `TooDeep`,
+    ``upload`` grows with the bytes that arrive. ``turn`` is one lock for all bodies: in each turn of the event loop one
+    piece of one of them is read. Raises `BodyRefused`, `ClientGone`, `Malformed`, `TooDeep`,
     `TooManyItems`, or `OverBudget`.
     """
     if declared is not None:
@@ -232,7 +235,7 @@ async def read_body(receive: Receive, *, declared: int | None, budgets: Budgets,
             first, more = await _next(receive)
             if not more and len(first) <= SMALL_BYTES:
                 return Body(read_json(first, max_depth=budgets.json_depth), len(first))
-            return await _Intake(budgets, upload).read(receive, first, more=more)
+            return await _Intake(budgets, upload, turn).read(receive, first, more=more)
     except TimeoutError:
         text = f"The body did not come within {budgets.body_s:g} s ({budget_name('body_s')}). Send it faster."
     raise BodyRefused(408, text, budget="body_s")
@@ -241,9 +244,10 @@ async def read_body(receive: Receive, *, declared: int | None, budgets: Budgets,
 class _Intake:
     """A body that comes in pieces."""
 
-    def __init__(self, budgets: Budgets, upload: ByteShare) -> None:
+    def __init__(self, budgets: Budgets, upload: ByteShare, turn: asyncio.Lock) -> None:
         self._budgets = budgets
         self._upload = upload
+        self._turn = turn
         self._reader = JsonReader(max_depth=budgets.json_depth, max_items=budgets.json_items)
         self._size = 0
 
@@ -255,7 +259,8 @@ class _Intake:
             await self._take(piece)
         while more:
             more = await self._step(receive)
-        return Body(self._reader.value(), self._size)
+        async with self._turn:
+            return Body(self._reader.value(), self._size)
 
     async def _step(self, receive: Receive) -> bool:
         """Read on; whether there is more after `STEP_BYTES`."""
@@ -277,9 +282,10 @@ class _Intake:
         self._size += len(piece)
         _check_size(self._size, self._budgets)
         for begin in range(0, len(piece), SMALL_BYTES):
-            self._reader.feed(piece[begin : begin + SMALL_BYTES])
-            self._upload.grow_to(max(self._size, self._reader.memory_bytes))
-            await asyncio.sleep(0)  # Others have their turn between two pieces.
+            async with self._turn:
+                self._reader.feed(piece[begin : begin + SMALL_BYTES])
+                self._upload.grow_to(max(self._size, self._reader.memory_bytes))
+                await asyncio.sleep(0)
 
 
 async def _next(receive: Receive) -> tuple[bytes, bool]:

@@ -31,6 +31,7 @@ from mcp_types import (
     HEADER_MISMATCH,
     INVALID_REQUEST,
     PARSE_ERROR,
+    PROTOCOL_VERSION_META_KEY,
     UNSUPPORTED_PROTOCOL_VERSION,
     InitializeRequestParams,
 )
@@ -171,8 +172,7 @@ def _check_lengths(message: dict[str, Any], size_bytes: int) -> None:
     """What is large has its place: the arguments of `LARGE_CALLS`. Raises `Rejected`."""
     params = message.get("params")
     fields = params if isinstance(params, dict) else {}
-    meta = fields.get("_meta")
-    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    token = _meta_of(message).get("progressToken")
     names = {"method": message["method"], "id": message.get("id"), "progressToken": token, "name": fields.get("name")}
     for field, value in names.items():
         if isinstance(value, str) and len(value) > LONGEST_NAME_CHARS:
@@ -207,6 +207,10 @@ def _modern(
     header_schema: Callable[[str], Mapping[str, Any] | None],
 ) -> Connection:
     request_id: RequestId = message["id"]
+    version = routing[MCP_PROTOCOL_VERSION_HEADER]
+    if PROTOCOL_VERSION_META_KEY not in _meta_of(message):
+        # Where the header alone names a version that is not served, a missing field is not what is wrong.
+        _raise(unsupported_protocol_version_rejection(version), request_id)
     verdict = classify_inbound_request(message, headers=routing)
     if isinstance(verdict, InboundLadderRejection):
         raise _rejected(verdict, request_id)
@@ -229,6 +233,12 @@ def _named_versions(rejection: InboundLadderRejection) -> InboundLadderRejection
     return InboundLadderRejection(
         code=rejection.code, message=message, data={"supported": supported, "requested": requested}
     )
+
+
+def _meta_of(message: dict[str, Any]) -> Mapping[str, Any]:
+    params = message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return meta if isinstance(meta, dict) else {}
 
 
 def _param_headers(headers: Headers) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import logging
 import random
@@ -10,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ import msgspec
 import uvicorn
 
 from fmsg.directory import Directory
+from fmsg.errors import FmsgError
 from fmsg.http import HostHttp
 from ledger.port import Store
 from ledger.seal import SealKeys
@@ -45,6 +48,18 @@ log = logging.getLogger(__name__)
 GC_THRESHOLDS = (20_000, 20, 100)
 """Collections of the young and of everything are rarer than Python's default: with 10,000 held calls each full one
 would stop the process for 100 ms, and next to nothing here is freed by them."""
+
+
+LARGE_BLOCK_BYTES = 128 * 1024
+"""From here on glibc takes each block of memory from the system and gives it back when it is freed. By itself it raises
+this limit up to 32 MiB, and then what large requests leave stays with the process: 200 MB more in ``make attack``."""
+_M_MMAP_THRESHOLD = -3
+
+
+def give_back_large_blocks() -> None:
+    """Have the C library give the memory of large requests back to the system; without effect where it cannot."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
 
 
 KEPT_FILES = 1024
@@ -246,15 +261,20 @@ class HttpRequests:
             settings=self._settings,
             store=self._store,
             waiting=self._waiting,
-            directory=self._directory,
+            directory=self._directory.for_caller(request.caller.address),
             progress=progress if request.accepts_stream else None,
             drain=self._drain,
             client=client_name(ctx),
             answer=request.answer,
         )
 
-    def address(self, ctx: Ctx) -> str | None:
-        return _request(ctx).caller.address
+    async def address(self, ctx: Ctx) -> str | None:
+        caller = _request(ctx).caller
+        try:
+            await caller.confirm()
+        except FmsgError:
+            return None
+        return caller.address
 
     def name(self, ctx: Ctx) -> str:
         return _request(ctx).request_id
@@ -299,6 +319,7 @@ async def serve_http(
     """
     rng = rng or random.Random()
     loop = asyncio.get_running_loop()
+    give_back_large_blocks()
     drain = Drain()
     timer_wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
     parking: Parking | None = getattr(store, "shared_tokens", None)

@@ -35,7 +35,7 @@ from ledger.deadlines import BEST_EFFORT_S, answered_within
 from ledger.port import DeferredTask, DeferredTasks, LedgerError
 from ledger.values import CallerKey
 from mcp_front.failures import ToolFailure
-from mcp_front.sending.outgoing import Outgoing
+from mcp_front.sending.compose import Outgoing
 from mcp_front.shield import shielded
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
 
 def _same(message: Message, draft: Draft) -> bool:
     return (
-        {address.casefold() for address in message.to or ()} == {address.casefold() for address in draft.to}
+        {address.lower() for address in message.to or ()} == {address.lower() for address in draft.to}
         and message.size == draft.size
         and (message.topic or "") == (draft.topic or "")
         and message.type == draft.type

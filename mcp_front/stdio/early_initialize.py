@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from mcp_front.instructions import instructions
-from mcp_front.stdio.file_descriptors import Wire
+from mcp_front.stdio.file_descriptors import ClientDescriptors
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Protocol versions that begin with ``initialize``; another one is answered with the last of them."""
@@ -30,13 +30,13 @@ CAPABILITIES: dict[str, dict[str, bool]] = {
 }
 """What the server object offers in those versions; the SDK derives the same from its handlers."""
 LOOK_S = 0.05
-"""How long the greeter may outlast the imports before it notices that it is no longer needed."""
+"""How long the thread may go on after the imports before it notices that it is no longer needed."""
 MAX_LINE_BYTES = 64 * 1024
 """A first line longer than this is no plain ``initialize``."""
 
 
-class Greeted(msgspec.Struct, frozen=True):
-    """What a greeter has read, all of it, and the id of the request it has answered."""
+class AlreadyRead(msgspec.Struct, frozen=True):
+    """What was read before the SDK was imported, and the id of the request that was answered."""
 
     data: bytes = b""
     request_id: str | int | None = None
@@ -60,28 +60,28 @@ class _Initialize(msgspec.Struct):
     params: _Params
 
 
-class Greeter:
+class EarlyInitialize:
     """Reads the first line in a thread of its own and answers it. ``version`` is the product's."""
 
-    def __init__(self, wire: Wire, *, version: str) -> None:
-        self._wire = wire
+    def __init__(self, descriptors: ClientDescriptors, *, version: str) -> None:
+        self._wire = descriptors
         self._version = version
         self._data = bytearray()
         self._answered: str | int | None = None
         self._enough = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="greeter", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="early-initialize", daemon=True)
 
     def start(self) -> None:
         """Begin to read, where the input is one that can be waited for."""
         if sys.platform != "win32":
             self._thread.start()
 
-    def finish(self) -> Greeted:
+    def finish(self) -> AlreadyRead:
         """Stop reading; what was read belongs before whatever comes next."""
         self._enough.set()
         if self._thread.ident is not None:
             self._thread.join()
-        return Greeted(bytes(self._data), self._answered)
+        return AlreadyRead(bytes(self._data), self._answered)
 
     def _run(self) -> None:
         try:
@@ -95,12 +95,12 @@ class Greeter:
                 self._data += data
             line, newline, _ = bytes(self._data).partition(b"\n")
             if newline:
-                self._greet(line)
+                self._answer(line)
         except OSError:
-            return  # Whoever reads or writes next meets it again.
+            return  # The next read or write fails in the same way.
 
-    def _greet(self, line: bytes) -> None:
-        told = greeting(line, version=self._version)
+    def _answer(self, line: bytes) -> None:
+        told = early_answer(line, version=self._version)
         if told is None:
             return
         request_id, answer = told
@@ -109,7 +109,7 @@ class Greeter:
             answer = answer[os.write(self._wire.write_fd, answer) :]
 
 
-def greeting(line: bytes, *, version: str) -> tuple[str | int, bytes] | None:
+def early_answer(line: bytes, *, version: str) -> tuple[str | int, bytes] | None:
     """The id of a plain ``initialize`` and the line that answers it; None for any other line."""
     try:
         request = msgspec.json.decode(line, type=_Initialize)

@@ -1,8 +1,8 @@
 """Standard input and output as the protocol's own, from the first instruction of the process on.
 
-Imports next to nothing, so that it can run before anything that might print. After `claim` whatever writes to standard
-output (a stray ``print``, a library's banner, a child process) lands in standard error, and whatever reads standard
-input finds its end.
+It imports next to nothing, so that it can run before anything that might print. After `claim` everything written to
+standard output (a stray ``print``, a library's banner, a child process) goes to standard error, and standard input is
+at its end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LOWEST = 3
 """Private descriptors lie above the standard ones."""
 
 
-class Wire:
+class ClientDescriptors:
     """The descriptors of the client's pipes."""
 
     __slots__ = ("read_fd", "write_fd")
@@ -31,10 +31,10 @@ class Wire:
             os.close(fd)
 
 
-def claim() -> Wire:
+def claim() -> ClientDescriptors:
     """Take descriptors 0 and 1 away from the rest of the process. To be called once, before anything else."""
     sys.stdout.flush()
-    wire = Wire(_above(0), _above(1))
+    descriptors = ClientDescriptors(_above(0), _above(1))
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     try:
@@ -42,7 +42,7 @@ def claim() -> Wire:
     except OSError:
         os.dup2(nothing, 1)
     os.close(nothing)
-    return wire
+    return descriptors
 
 
 def _above(fd: int) -> int:

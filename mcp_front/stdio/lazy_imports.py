@@ -1,8 +1,8 @@
 """Importing the SDK without what stdio does not need: half of its weight is a client and a web framework.
 
 ``mcp`` and ``mcp.server`` import all of that for the sake of the names they offer. Here they become packages whose
-``__init__`` runs once somebody asks for such a name, which nothing on the way to a stdio server does: it imports from
-the modules below them. Saves 12 MB and 0.15 s of every start.
+``__init__`` runs when such a name is first used. A stdio server uses none: it imports from the modules below them. This
+saves 12 MB and 0.15 s of every start.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PACKAGES = ("mcp", "mcp.server")
 """Those whose ``__init__`` is put off."""
 
 
-def import_lean() -> None:
+def import_lazily() -> None:
     """To be called before the SDK is imported. Does nothing to packages that are imported already."""
     # Pydantic's search for plugins reads the metadata of every installed distribution.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -32,7 +32,7 @@ def _defer(name: str) -> None:
     loader = spec.loader
 
     def load_all(attribute: str) -> object:
-        """The names of the package, once somebody wants one (PEP 562)."""
+        """Import the whole package when one of its names is first used (PEP 562)."""
         if attribute.startswith("__"):
             raise AttributeError(attribute)
         del module.__dict__["__getattr__"]

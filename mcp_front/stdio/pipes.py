@@ -34,6 +34,9 @@ class Lines(Protocol):
 class Sink(Protocol):
     """Where bytes go."""
 
+    gone: asyncio.Event
+    """Set when the reader has closed its end."""
+
     async def write(self, data: bytes) -> None:
         """Write all of it, waiting while the other side does not read. Raises `OSError` when it has gone."""
         ...
@@ -69,11 +72,11 @@ async def sink_to(fd: int) -> AsyncIterator[Sink]:
         return
     was_blocking = os.get_blocking(fd)
     loop = asyncio.get_running_loop()
-    protocol = asyncio.streams.FlowControlMixin(loop=loop)
+    protocol = _Watched(loop=loop)
     transport, _ = await loop.connect_write_pipe(lambda: protocol, file)
     writer = asyncio.StreamWriter(transport, protocol, None, loop)
     try:
-        yield _StreamSink(writer)
+        yield _StreamSink(writer, protocol.gone)
     finally:
         transport.close()
         _restore(fd, was_blocking)
@@ -106,9 +109,22 @@ class _FileLines:
         return line
 
 
+class _Watched(asyncio.streams.FlowControlMixin):
+    """Notices at once that the reader of a pipe has closed its end."""
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self.gone = asyncio.Event()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.gone.set()
+
+
 class _StreamSink:
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, writer: asyncio.StreamWriter, gone: asyncio.Event) -> None:
         self._writer = writer
+        self.gone = gone
 
     async def write(self, data: bytes) -> None:
         self._writer.write(data)
@@ -118,6 +134,7 @@ class _StreamSink:
 class _FileSink:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
+        self.gone = asyncio.Event()
 
     async def write(self, data: bytes) -> None:
         view = memoryview(data)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import mcp_types as types
-import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
@@ -29,8 +29,9 @@ from mcp_front.limits import HeldCalls
 from mcp_front.listen import Inboxes
 from mcp_front.server import Ctx, NotConfigured, build_server, client_name
 from mcp_front.settings import FrontSettings
-from mcp_front.stdio.early_initialize import Greeted
-from mcp_front.stdio.file_descriptors import Wire
+from mcp_front.stdio.early_initialize import AlreadyRead
+from mcp_front.stdio.file_descriptors import ClientDescriptors
+from mcp_front.stdio.messages import Answer, LineReader, cancelled_request, error
 from mcp_front.stdio.pipes import Lines, LineTooLong, Sink, lines_from, sink_to
 from mcp_front.tools.context import Progress, ToolContext
 from mcp_front.tools.registry import tools_for
@@ -63,10 +64,13 @@ class _Served:
 
 
 class StdioRequests:
-    """See `mcp_front.server.Requests`: one caller for the whole process, established by the first call."""
+    """`mcp_front.server.Requests` of stdio: one caller for the whole process, established by the first call."""
 
-    def __init__(self, settings: FrontSettings, api_key: str | None, backend: Backend, drain: Drain) -> None:
+    def __init__(
+        self, settings: FrontSettings, api_key: str | None, backend: Backend, drain: Drain, fault: str | None
+    ) -> None:
         self._settings = settings
+        self._fault = fault
         self._api_key = api_key
         self._backend = backend
         self._drain = drain
@@ -76,7 +80,6 @@ class StdioRequests:
         self._address: str | None = None
 
     async def context(self, ctx: Ctx, progress: Progress | None) -> ToolContext:
-        """See `Requests`."""
         served, api_key = await self._served()
         caller = await served.callers.identify(api_key)
         self._address = caller.address
@@ -85,21 +88,19 @@ class StdioRequests:
             settings=self._settings,
             store=served.store,
             waiting=served.waiting,
-            directory=served.directory,
+            directory=served.directory.for_caller(caller.address),
             progress=progress,
             drain=self._drain,
             client=client_name(ctx),
         )
 
-    def address(self, ctx: Ctx) -> str | None:
-        """See `Requests`."""
+    async def address(self, ctx: Ctx) -> str | None:
         return self._address
 
     def may_write(self, ctx: Ctx) -> bool:
         return True
 
     def name(self, ctx: Ctx) -> str:
-        """See `Requests`."""
         return str(ctx.request_id)
 
     async def run(self) -> None:
@@ -147,6 +148,8 @@ class StdioRequests:
                 await callers.aclose()
 
     async def _served(self) -> tuple[_Served, str]:
+        if self._fault is not None:
+            raise ToolFailure("not_configured", self._fault, next_step=CORRECT_IT)
         missing = [
             name
             for name, value in (("FMSG_API_URL", self._settings.api_url), ("FMSG_API_KEY", self._api_key))
@@ -173,8 +176,8 @@ class _Traffic:
         if isinstance(message, types.JSONRPCRequest):
             self._open.add(message.id)
             self._settled.clear()
-        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._done((message.params or {}).get("requestId"))
+        else:
+            self._done(cancelled_request(message))
 
     def went(self, message: types.JSONRPCMessage) -> None:
         """A message to the client."""
@@ -185,30 +188,33 @@ class _Traffic:
         """Wait until everything is answered."""
         await self._settled.wait()
 
-    def _done(self, request_id: Any) -> None:
-        self._open.discard(request_id)
+    def _done(self, request_id: types.RequestId | None) -> None:
+        if request_id is not None:
+            self._open.discard(request_id)
         if not self._open:
             self._settled.set()
 
 
 async def serve_stdio(
     settings: FrontSettings,
-    wire: Wire,
+    descriptors: ClientDescriptors,
     *,
     api_key: str | None,
     backend: Backend,
     version: str,
     stop: asyncio.Event,
     tools: Mapping[str, Tool] | None = None,
-    greeted: Greeted = Greeted(),  # noqa: B008 - a frozen value
+    already_read: AlreadyRead = AlreadyRead(),  # noqa: B008 - a frozen value
+    fault: str | None = None,
 ) -> None:
     """Serve one client until it closes its end or ``stop`` is set; calls that run then are finished.
 
-    ``wire`` comes from `mcp_front.stdio.file_descriptors.claim`, called before anything else of the process;
-    ``greeted`` from a `mcp_front.stdio.early_initialize.Greeter`, if one was at work.
+    ``descriptors`` comes from `mcp_front.stdio.file_descriptors.claim`, called before anything else of the process;
+    ``already_read`` from a `mcp_front.stdio.early_initialize.EarlyInitialize`, if there was one. ``fault`` is what is
+    wrong with the environment: every call is answered with it.
     """
     drain = Drain()
-    requests = StdioRequests(settings, api_key, backend, drain)
+    requests = StdioRequests(settings, api_key, backend, drain, fault)
     held_calls = HeldCalls(settings.budgets)
     server = build_server(
         tools_for(settings) if tools is None else tools,
@@ -220,22 +226,25 @@ async def serve_stdio(
     traffic = _Traffic()
     to_server, from_client = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_client, from_server = anyio.create_memory_object_stream[SessionMessage](0)
-    # What was imported stays for good: the collector need not look at it again.
+    # Imported modules live as long as the process, so the collector need not look at them again.
     gc.freeze()
     gc.enable()
     async with (
-        lines_from(wire.read_fd, first=greeted.data) as lines,
-        sink_to(wire.write_fd) as sink,
+        lines_from(descriptors.read_fd, first=already_read.data) as lines,
+        sink_to(descriptors.write_fd) as sink,
         asyncio.TaskGroup() as tasks,
     ):
+        output = _Output(sink, sink.gone)
         serving = tasks.create_task(requests.run())
-        tasks.create_task(_write(from_server, sink, traffic, stop, greeted))
+        tasks.create_task(_write(from_server, output, traffic, already_read))
         session = tasks.create_task(server.run(from_client, to_client, server.create_initialization_options()))
-        reading = tasks.create_task(_read(lines, to_server, to_client.clone(), traffic))
-        stopping = tasks.create_task(stop.wait())
-        await asyncio.wait([reading, stopping, session], return_when=asyncio.FIRST_COMPLETED)
-        reading.cancel()
-        stopping.cancel()
+        reading = tasks.create_task(_read(lines, to_server, output, traffic))
+        endings = [tasks.create_task(event.wait()) for event in (stop, sink.gone)]
+        await asyncio.wait([reading, session, *endings], return_when=asyncio.FIRST_COMPLETED)
+        if sink.gone.is_set():
+            log.info("the client has gone", extra={"action": "client_gone"})
+        for task in (reading, *endings):
+            task.cancel()
         drain.set()
         try:
             async with asyncio.timeout(GRACE_S):
@@ -250,73 +259,65 @@ async def serve_stdio(
 
 
 async def _read(
-    lines: Lines,
-    to_server: MemoryObjectSendStream[SessionMessage | Exception],
-    to_client: MemoryObjectSendStream[SessionMessage],
-    traffic: _Traffic,
+    lines: Lines, to_server: MemoryObjectSendStream[SessionMessage | Exception], output: _Output, traffic: _Traffic
 ) -> None:
     """Messages from the client, up to the end of its output."""
-    async with to_client:
-        while True:
-            try:
-                line = await lines.next()
-            except LineTooLong:
-                await to_client.send(_error(types.INVALID_REQUEST, "The message is too long."))
-                continue
-            if not line:
-                return
-            if line.isspace():
-                continue
-            message = _parsed(line)
-            if isinstance(message, SessionMessage):
-                await to_client.send(message)
-                continue
+    reader = LineReader()
+    while True:
+        try:
+            line = await lines.next()
+        except LineTooLong:
+            await output.write(error(None, types.INVALID_REQUEST, "The message is too long.").line)
+            continue
+        if not line:
+            return
+        message = reader.read(line)
+        if isinstance(message, Answer):
+            await output.write(message.line)
+        elif message is not None:
             traffic.came(message)
             await to_server.send(SessionMessage(message))
 
 
-def _parsed(line: bytes) -> types.JSONRPCMessage | SessionMessage:
-    """The message in a line, or the error to answer it with."""
-    try:
-        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError as error:
-        kinds = {detail["type"] for detail in getattr(error, "errors", list)()}
-    if "json_invalid" in kinds:
-        return _error(types.PARSE_ERROR, "The line is not JSON in UTF-8.")
-    return _error(types.INVALID_REQUEST, "The line is not one JSON-RPC message; batches are not served.")
+class _Output:
+    """Writes whole lines, one at a time, until the client has gone."""
 
+    def __init__(self, sink: Sink, gone: asyncio.Event) -> None:
+        self._sink = sink
+        self._gone = gone
+        self._turn = asyncio.Lock()
 
-def _error(code: int, text: str) -> SessionMessage:
-    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=types.ErrorData(code=code, message=text)))
+    async def write(self, line: bytes) -> None:
+        """Write a line; nothing once the client has gone."""
+        async with self._turn:
+            if self._gone.is_set():
+                return
+            try:
+                await self._sink.write(line + b"\n")
+            except OSError:
+                self._gone.set()
 
 
 async def _write(
     from_server: MemoryObjectReceiveStream[SessionMessage],
-    sink: Sink,
+    output: _Output,
     traffic: _Traffic,
-    stop: asyncio.Event,
-    greeted: Greeted,
+    already_read: AlreadyRead,
 ) -> None:
-    """Messages to the client, until the session has ended."""
-    gone, said = False, greeted.request_id
+    """The server's messages to the client, until the session has ended."""
+    said = already_read.request_id
     async with from_server:
         async for outgoing in from_server:
             message = outgoing.message
             if said is not None and getattr(message, "id", None) == said:
                 said = None  # The client has this answer already.
-            elif not gone:
-                try:
-                    await sink.write(_dumped(message) + b"\n")
-                except OSError:
-                    log.info("the client has gone", extra={"action": "client_gone"})
-                    gone = True
-                    stop.set()
+            else:
+                await output.write(_dumped(message))
             traffic.went(message)
 
 
 def _dumped(message: types.JSONRPCMessage) -> bytes:
-    if isinstance(message, types.JSONRPCError) and message.id is None:
-        # JSON-RPC wants the null that the models leave out.
-        fields = message.model_dump(by_alias=True, exclude_none=True, mode="json")
-        return msgspec.json.encode({**fields, "id": None})
-    return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    try:
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    except ValueError:  # It gives back half a surrogate pair, in an id or a progress token.
+        return json.dumps(message.model_dump(by_alias=True, exclude_unset=True)).encode()

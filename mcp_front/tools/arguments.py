@@ -20,7 +20,7 @@ from fmsg.errors import BadInput
 from mcp_front.framing import quoted
 
 REFERENCE_PATTERN = "^[0-9]{1,19}$"
-"""Narrow enough for a client to learn the form from; `fmsg.reference` has the last word."""
+"""It shows a client the form; `fmsg.reference` decides."""
 
 Reference = Annotated[str, Meta(pattern=REFERENCE_PATTERN)]
 """A message reference."""
@@ -33,6 +33,9 @@ Names = Annotated[
 
 MOST_FAULTS = 10
 """Told of one call. An array of a hundred thousand wrong items must not cost seconds."""
+
+MOST_LOOKED_CHARS = 1024 * 1024
+"""Looked through at once: some milliseconds."""
 
 SHOWN_NAME_CHARS = 60
 """Of a name that a caller made up; the rest tells it nothing."""
@@ -47,6 +50,8 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     elsewhere: ClassVar[Mapping[str, str]] = {}
     """Names that another deployment takes, with what to say of them here."""
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Names that other servers have for an argument."""
 
 
 A = TypeVar("A", bound=Arguments)
@@ -115,7 +120,7 @@ def _schema(kind: kinds.Type) -> dict[str, Any]:
         case kinds.Metadata():
             return _schema(kind.type) | (kind.extra_json_schema or {})
         case kinds.StrType():
-            # No minLength: an empty text is read as absent, or told to be missing.
+            # No minLength: an empty text counts as absent.
             return _bounded("string", maxLength=kind.max_length, pattern=kind.pattern)
         case kinds.IntType():
             return _bounded("integer", minimum=kind.ge, maximum=kind.le)
@@ -152,6 +157,8 @@ class _Reading:
     ) -> dict[str, Any]:
         """An object with its fields mended."""
         mended: dict[str, Any] = {}
+        aliases = kind.aliases if issubclass(kind, Arguments) else {}
+        given = {name if aliases.get(name, name) in given else aliases[name]: given[name] for name in given}
         for field in fields:
             name = field.encode_name
             if name not in given:
@@ -285,9 +292,13 @@ def _plain(value: object) -> bool:
 
 
 def _half_pair(value: object, path: str) -> str | None:
-    """Where a text with half a surrogate pair is, which cannot be written as UTF-8."""
+    """Where a text with half a surrogate pair is, which cannot be written as UTF-8.
+
+    A text above `MOST_LOOKED_CHARS` is left to what encodes it in pieces.
+    """
     if isinstance(value, str):
-        return None if value.isascii() or _CUT.search(value) is None else path
+        plain = value.isascii() or len(value) > MOST_LOOKED_CHARS
+        return None if plain or _CUT.search(value) is None else path
     if isinstance(value, Mapping):
         inner = ((item, _at(path, name)) for name, item in value.items())
     elif isinstance(value, list):

@@ -25,7 +25,11 @@ class ResolveAddress(Arguments, frozen=True, kw_only=True):
 
 async def _whoami(context: ToolContext, _arguments: Whoami) -> ToolResult:
     caller = context.caller
-    fields = {"address": caller.address.lower(), "api_url": caller.api_url, "transport": caller.transport}
+    fields = {
+        "address": caller.address.lower(),
+        "api_url": context.settings.api_public_url or caller.api_url,
+        "transport": caller.transport,
+    }
     return ToolResult(
         structured=fields,
         text=f"You are {fields['address']}, served by {fields['api_url']} over {fields['transport']}.",

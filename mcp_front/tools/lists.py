@@ -1,7 +1,12 @@
-"""``list_messages`` and ``list_sent``: pages of what was received and of what was sent, newest first."""
+"""``list_messages`` and ``list_sent``: pages of what was received and of what was sent, newest first.
+
+The host knows nothing of what is left out here. So an offset is always one of the host's list, and ``next_offset`` is
+where the message after the last one looked at stands: full pages, nothing skipped, nothing twice.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 import msgspec
@@ -14,15 +19,23 @@ from mcp_front.framing import STATEMENT, Report, quoted, visible
 from mcp_front.render import Fields, headline, message_item, shown_address, utc
 from mcp_front.tools.arguments import Arguments
 from mcp_front.tools.context import ToolContext
-from mcp_front.tools.paging import Collected, collect
 from mcp_front.tools.tool import ToolResult, define
 
 DEFAULT_LIMIT = 20
 """FMSG-007, list_messages."""
 MOST = 100
-"""The most a host gives in one page (FMSG-003)."""
+"""The most a host gives in one page; more is clamped silently (FMSG-003)."""
 LAST_OFFSET = 2**31 - 1
 """Beyond any list, and every host can read the number."""
+
+HEADROOM = 5
+"""Asked for above what is wanted: a few reactions among the newest then cost no second request."""
+
+MOST_PAGES = 10
+"""Of the host's per call: a thousand messages. A caller whose unread ones lie deeper goes on with ``next_offset``."""
+
+Fetch = Callable[[int, int], Awaitable[Page]]
+"""The host's page for a limit and an offset."""
 
 
 class ListSent(Arguments, frozen=True, kw_only=True):
@@ -37,6 +50,41 @@ class ListMessages(ListSent, frozen=True, kw_only=True):
     """Which page of the received messages."""
 
     unread_only: Annotated[bool, Meta(description="Only messages not marked read")] = False
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages to show, and the host's offset at which the next page begins (None: the list ends here)."""
+
+    messages: tuple[Message, ...]
+    next_offset: int | None
+
+
+async def collect(fetch: Fetch, shown: Callable[[Message], bool], *, limit: int, offset: int) -> Collected:
+    """At most ``limit`` messages that are to be shown, from the host's ``offset`` on.
+
+    Fewer only where the list ends or after `MOST_PAGES` pages. The next page begins right after the last message shown,
+    so that what is left out now (a draft) and shown later is not passed over. A message that arrives between two
+    requests moves the list by one: what is met again is shown once.
+    """
+    found: dict[int, Message] = {}
+    position = ended_at = offset
+    asked = min(MOST, limit + HEADROOM)
+    for _ in range(MOST_PAGES):
+        page = (await fetch(asked, position)).messages
+        for message in page:
+            position += 1
+            if message.id in found or not shown(message):
+                continue
+            if len(found) == limit:
+                return Collected(messages=tuple(found.values()), next_offset=ended_at)
+            found[message.id] = message
+            ended_at = position
+        if len(page) < asked:
+            return Collected(messages=tuple(found.values()), next_offset=None)
+        if len(found) == limit:
+            return Collected(messages=tuple(found.values()), next_offset=ended_at)
+        asked = MOST
+    return Collected(messages=tuple(found.values()), next_offset=position)
 
 
 def delivery_items(message: Message) -> list[Fields]:
@@ -82,7 +130,7 @@ async def _list_messages(context: ToolContext, arguments: ListMessages) -> ToolR
         return await context.caller.api.list_received(limit=limit, offset=offset)
 
     page = await collect(fetch, shown, limit=arguments.limit, offset=arguments.offset)
-    return _page_result(page, "received" if not unread_only else "unread", delivery=False)
+    return _page_result(page, "received" if not unread_only else "unread", caller=context.caller.address)
 
 
 async def _list_sent(context: ToolContext, arguments: ListSent) -> ToolResult:
@@ -95,19 +143,20 @@ async def _list_sent(context: ToolContext, arguments: ListSent) -> ToolResult:
         return await context.caller.api.list_sent(limit=limit, offset=offset)
 
     page = await collect(fetch, shown, limit=arguments.limit, offset=arguments.offset)
-    return _page_result(page, "sent", delivery=True)
+    return _page_result(page, "sent", caller=context.caller.address, delivery=True)
 
 
-def _page_result(page: Collected, kind: str, *, delivery: bool) -> ToolResult:
+def _page_result(page: Collected, kind: str, *, caller: str, delivery: bool = False) -> ToolResult:
+    caller = caller.lower()
     items = [
-        message_item(message) | ({"delivery": delivery_items(message)} if delivery else {}) for message in page.messages
+        message_item(message, caller=caller) | ({"delivery": delivery_items(message)} if delivery else {})
+        for message in page.messages
     ]
     fields: Fields = {"messages": items, "count": len(items), "next_offset": page.next_offset}
     report = Report()
     for message, item in zip(page.messages, items, strict=True):
         beginning = item["preview"]
-        # Whether one has read what one sent oneself is nothing to tell.
-        told = headline(msgspec.structs.replace(message, read=None) if delivery else message)
+        told = headline(msgspec.structs.replace(message, read=item["read"]))
         report.cite(told + (f": {quoted(beginning)}" if beginning else ""))
         if delivery:
             report.cite("  " + "; ".join(shown_delivery(outcome) for outcome in outcomes(message)))

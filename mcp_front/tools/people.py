@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -10,8 +11,8 @@ from fmsg.delivery import outcomes
 from fmsg.reference import format_reference, parse_reference
 from mcp_front import schemas
 from mcp_front.framing import STATEMENT, Report, visible
-from mcp_front.render import reference, rfc3339, shown_addresses
-from mcp_front.sending.answering import refuse_terminal
+from mcp_front.render import Fields, digest, reference, rfc3339, shown_addresses
+from mcp_front.sending.compose import refuse_terminal
 from mcp_front.tools.arguments import Arguments, Names, Reference
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.lists import DELIVERY, delivery_items, shown_delivery
@@ -24,6 +25,7 @@ class AddRecipients(Arguments, frozen=True, kw_only=True):
 
     id: Annotated[Reference, Meta(description="Message id")]
     add_to: Names
+    aliases: ClassVar[Mapping[str, str]] = {"recipients": "add_to"}
 
 
 class React(Arguments, frozen=True, kw_only=True):
@@ -41,13 +43,14 @@ class DeliveryStatus(Arguments, frozen=True, kw_only=True):
 
 async def _add_recipients(context: ToolContext, arguments: AddRecipients) -> ToolResult:
     message_id = parse_reference(arguments.id)
-    add_to = resolve_all(context.directory, arguments.add_to, argument="add_to")
+    names = resolve_all(context.directory, arguments.add_to, argument="add_to")
+    add_to = names.addresses
     api = context.caller.api
     refuse_terminal(await api.message(message_id), "recipients")
     added = await api.add_recipients(message_id, add_to)
-    fields = {"id": format_reference(message_id), "added": added.added, "add_to": list(add_to)}
-    if added.sha256:
-        fields["sha256"] = added.sha256
+    fields: Fields = {"id": format_reference(message_id), "added": added.added, "add_to": list(add_to)}
+    fields |= names.fields()
+    fields |= digest(added.sha256)
     return ToolResult(
         structured=fields, text=f"Added {shown_addresses(add_to)} to message {message_id} ({added.added} added)."
     )
@@ -103,7 +106,12 @@ ADD_RECIPIENTS = define(
     "Add recipients to a sent message; they get it with its thread. Takes effect at once. A sent fmsg message cannot "
     "be edited or recalled, and recipients cannot be removed.",
     takes=AddRecipients,
-    gives=schemas.result({"sha256": schemas.TEXT}, id=schemas.TEXT, added=schemas.WHOLE, add_to=schemas.TEXTS),
+    gives=schemas.result(
+        {"sha256": schemas.TEXT, "resolved": schemas.ANYTHING},
+        id=schemas.TEXT,
+        added=schemas.WHOLE,
+        add_to=schemas.TEXTS,
+    ),
     reads=False,
     destructive=True,
 )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
 
 from fmsg.errors import FmsgError, HostRefused
-from fmsg.message import Message, ThreadMessage
+from fmsg.message import Message, ReadMark, ThreadMessage
 from fmsg.reference import format_reference, parse_reference
 from mcp_front import schemas
 from mcp_front.bodies import NO_TEXT, BodyText, body_text
@@ -22,6 +22,7 @@ from mcp_front.render import (
     addresses,
     attachment_items,
     batch_items,
+    digest,
     headline,
     message_item,
     reference,
@@ -58,6 +59,8 @@ class GetMessage(Arguments, frozen=True, kw_only=True):
 class GetThread(Arguments, frozen=True, kw_only=True):
     """Which thread, and how much of it."""
 
+    aliases: ClassVar[Mapping[str, str]] = {"max_body_bytes_per_message": "max_body_bytes"}
+
     id: Annotated[Reference, Meta(description="Message the thread leads to")]
     max_messages: Annotated[int, Meta(ge=1, le=MOST_THREAD_MESSAGES, description="Show the root and the newest")] = (
         THREAD_MESSAGES
@@ -76,13 +79,14 @@ class MarkRead(Arguments, frozen=True, kw_only=True):
 async def _get_message(context: ToolContext, arguments: GetMessage) -> ToolResult:
     message_id = parse_reference(arguments.id)
     message = await context.caller.api.message(message_id)
-    body = await body_text(context.caller.api, message, max_bytes=arguments.max_body_bytes)
+    most = arguments.max_body_bytes
+    body = await body_text(context.caller.api, message, max_bytes=most, room=context.answer)
     report = Report()
     show_message(report, message, body)
     return ToolResult(
         structured={
             "notice": STATEMENT,
-            "message": message_item(message, with_preview=False),
+            "message": message_item(message, with_preview=False, caller=context.caller.address.lower()),
             "body": body.text,
             "body_truncated": body.truncated,
         },
@@ -93,8 +97,8 @@ async def _get_message(context: ToolContext, arguments: GetMessage) -> ToolResul
 def show_message(report: Report, message: Message, body: BodyText) -> None:
     """A whole message in a text block."""
     report.cite(f"Message {headline(message)}; {shown_type(message.type)}, {shown_size(message.size)}")
-    if message.sha256:
-        report.say(f"sha256 {visible(message.sha256)}")
+    for name, value in digest(message.sha256).items():
+        report.say(f"{name} {value}")
     show_body(report, body, message.size)
 
 
@@ -106,6 +110,8 @@ def show_body(report: Report, body: BodyText, size_bytes: int) -> None:
         report.fence(body.text)
     else:
         report.say("The body is empty.")
+    if body.unread:
+        report.say("Some bytes are no text in the character set that the type declares; they stand as \ufffd.")
     if body.truncated:
         report.say(f"Cut: the body has {size_bytes} bytes; get_message with a larger max_body_bytes gives more.")
 
@@ -127,6 +133,8 @@ async def _get_thread(context: ToolContext, arguments: GetThread) -> ToolResult:
         "participants": addresses(thread.participants),
         "reply_target_id": None if found.trigger.terminal else target,
         "terminal": found.trigger.terminal,
+        "no_reply": found.trigger.no_reply,
+        "thread_topic": found.topic,
         "messages": [thread_item(message, body) for message, body in thread.shown],
     }
     report = Report()
@@ -172,7 +180,7 @@ async def thread_bodies(context: ToolContext, shown: Sequence[ThreadMessage], mo
     async def one(message: ThreadMessage) -> BodyText:
         if not message.visible:
             return NO_TEXT
-        return await body_text(context.caller.api, to_message(message), max_bytes=most_bytes)
+        return await body_text(context.caller.api, to_message(message), max_bytes=most_bytes, room=context.answer)
 
     return await gather_bounded(one, shown)
 
@@ -197,9 +205,7 @@ def thread_item(message: ThreadMessage, body: BodyText) -> Fields:
     if message.add_to:
         item["added"] = batch_items(message.add_to)
     item |= {name: True for name in ("important", "no_reply", "terminal") if getattr(message, name)}
-    if message.message_sha256:
-        item["sha256"] = visible(message.message_sha256)
-    return item
+    return item | digest(message.message_sha256)
 
 
 def show_thread(report: Report, thread: ShownThread) -> None:
@@ -235,16 +241,16 @@ async def _mark_read(context: ToolContext, arguments: MarkRead) -> ToolResult:
     ids = list(dict.fromkeys(parse_reference(each, name=f"ids[{n}]") for n, each in enumerate(arguments.ids)))
     api = context.caller.api
 
-    async def mark(message_id: int) -> FmsgError | None:
+    async def mark(message_id: int) -> ReadMark | FmsgError:
         try:
-            await api.mark_read(message_id)
+            return await api.mark_read(message_id)
         except FmsgError as error:
             return error
-        return None
 
     outcomes = await gather_bounded(mark, ids)
-    failed = {message_id: error for message_id, error in zip(ids, outcomes, strict=True) if error is not None}
-    marked = [message_id for message_id in ids if message_id not in failed]
+    by_id = dict(zip(ids, outcomes, strict=True))
+    failed = {message_id: error for message_id, error in by_id.items() if isinstance(error, FmsgError)}
+    marked = {message_id: mark for message_id, mark in by_id.items() if isinstance(mark, ReadMark)}
     if not marked and len({type(error) for error in failed.values()}) == 1:
         raise next(iter(failed.values()))
     report = Report()
@@ -255,8 +261,12 @@ async def _mark_read(context: ToolContext, arguments: MarkRead) -> ToolResult:
         report.say(f"Not marked: {message_id}, because:")
         report.fence(reason)
         reasons.append({"id": format_reference(message_id), "reason": reason})
-    fields: Fields = {"marked": [format_reference(message_id) for message_id in marked], "failed": reasons}
+    fields: Fields = {"marked": [_marked_item(*each) for each in marked.items()], "failed": reasons}
     return ToolResult(structured={"notice": STATEMENT, **fields} if reasons else fields, text=report.text())
+
+
+def _marked_item(message_id: int, mark: ReadMark) -> Fields:
+    return {"id": format_reference(message_id), "time_read": rfc3339(mark.time_read)}
 
 
 GET_MESSAGE = define(
@@ -285,6 +295,8 @@ GET_THREAD = define(
         participants=schemas.TEXTS,
         reply_target_id=schemas.TEXT_OR_NULL,
         terminal=schemas.FLAG,
+        no_reply=schemas.FLAG,
+        thread_topic=schemas.TEXT_OR_NULL,
         messages=schemas.array(schemas.THREAD_ITEM),
     ),
     reads=True,
@@ -298,7 +310,7 @@ MARK_READ = define(
     takes=MarkRead,
     gives=schemas.result(
         schemas.NOTICE,
-        marked=schemas.TEXTS,
+        marked=schemas.array(schemas.record(id=schemas.TEXT, time_read=schemas.TEXT_OR_NULL)),
         failed=schemas.array(schemas.record(id=schemas.TEXT, reason=schemas.TEXT)),
     ),
     reads=False,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import mcp_types
-import msgspec
 
 from fmsg.redact import scrub, suspicious
 from mcp_front.failures import failure_of, failure_result
+from mcp_front.framing import Clean
 from mcp_front.settings import FrontSettings
 from mcp_front.tools.arguments import read_arguments
 from mcp_front.tools.context import ToolContext
@@ -57,7 +57,7 @@ def tools_for(settings: FrontSettings) -> dict[str, Tool]:
 
 
 async def call_tool(context: ToolContext, tool: Tool, arguments: Mapping[str, Any] | None) -> mcp_types.CallToolResult:
-    """Call a tool. Every failure in its domain is a result with ``isError``. Raises nothing but cancellation."""
+    """Call a tool. Every failure in its domain is a result with ``isError``. Only cancellation is raised."""
     started_s = time.monotonic()
     outcome = "cancelled"
     try:
@@ -83,24 +83,30 @@ async def _answered(context: ToolContext, tool: Tool, arguments: Mapping[str, An
 
 
 def _success(result: ToolResult) -> mcp_types.CallToolResult:
-    """Foreign text was scrubbed where it was framed; the structured content is scrubbed here, string by string."""
+    """Foreign text was scrubbed where it was framed; the rest of the structured content is scrubbed here."""
+    unclean = "\n".join(_unclean(result.structured))
     return mcp_types.CallToolResult(
         content=[mcp_types.TextContent(type="text", text=result.text), *result.blocks],
-        structured_content=_scrubbed(result.structured) if _suspicious(result.structured) else result.structured,
+        structured_content=_scrubbed(result.structured) if suspicious(unclean) else result.structured,
     )
 
 
-def _suspicious(structured: dict[str, Any]) -> bool:
-    """Whether any of its strings may hold a credential: one look instead of one per string."""
-    try:
-        return suspicious(msgspec.json.encode(structured).decode())
-    except UnicodeEncodeError:
-        return True
+def _unclean(value: Any) -> Iterator[str]:
+    """The texts that were not yet looked at for credentials."""
+    if isinstance(value, str):
+        if not isinstance(value, Clean):
+            yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _unclean(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _unclean(item)
 
 
 def _scrubbed(value: Any) -> Any:
     if isinstance(value, str):
-        return scrub(value)
+        return value if isinstance(value, Clean) else scrub(value)
     if isinstance(value, dict):
         return {name: _scrubbed(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
 
+from fmsg.errors import FmsgError
+from fmsg.message import Message
 from fmsg.reference import format_reference, parse_reference
 from mcp_front import schemas
 from mcp_front.failures import ToolFailure
 from mcp_front.framing import visible
-from mcp_front.render import Fields, addresses, attachment_items, reference, rfc3339, shown_addresses, shown_size
-from mcp_front.sending.answering import parent_of, refuse_no_reply, refuse_terminal, reply_all
+from mcp_front.render import (
+    Fields,
+    addresses,
+    attachment_items,
+    reference,
+    rfc3339,
+    shown_address,
+    shown_addresses,
+    shown_size,
+)
+from mcp_front.sending.compose import (
+    DEFAULT_TYPE,
+    Outgoing,
+    cleaned,
+    compose,
+    measured,
+    parent_of,
+    refuse_no_reply,
+    refuse_terminal,
+    reply_all,
+)
 from mcp_front.sending.deliver import Delivered, Post, Steps
 from mcp_front.sending.once import Once, Repeated, content_hash
-from mcp_front.sending.outgoing import DEFAULT_TYPE, Outgoing, compose
-from mcp_front.sending.uploads import Uploads, refuse_credential, take_uploads
+from mcp_front.sending.uploads import Uploads, take_uploads
 from mcp_front.tools.arguments import Arguments, Filled, Names, Reference
 from mcp_front.tools.context import ToolContext
-from mcp_front.tools.names import resolve_all
+from mcp_front.tools.lists import delivery_items
+from mcp_front.tools.names import Recipients, resolve_all
 from mcp_front.tools.tool import Tool, ToolResult, define
 from mcp_front.topics import TOPICS
 
@@ -112,15 +132,15 @@ async def _send_message(context: ToolContext, arguments: NewThread) -> ToolResul
     to = resolve_all(context.directory, arguments.to, argument="to")
 
     async def prepare(uploads: Uploads) -> Outgoing:
-        return compose(
+        return await compose(
             from_=context.caller.address,
-            to=to,
+            to=to.addresses,
             topic=arguments.topic,
             uploads=tuple(uploads.items),
             **_common(arguments),
         )
 
-    return await _sent(context, arguments, prepare, about=("send_message", to))
+    return await _sent(context, arguments, prepare, to, about=("send_message", to.addresses), parent_id=None)
 
 
 async def _reply(context: ToolContext, arguments: Answer) -> ToolResult:
@@ -132,7 +152,7 @@ async def _reply(context: ToolContext, arguments: Answer) -> ToolResult:
         parent = await caller.api.message(parent_id)
         refuse_terminal(parent, "reply")
         refuse_no_reply(parent, allowed=arguments.allow_no_reply)
-        to = chosen or reply_all(parent, caller.address)
+        to = chosen.addresses or reply_all(parent, caller.address)
         if not to:
             raise ToolFailure(
                 "refused_here",
@@ -140,7 +160,7 @@ async def _reply(context: ToolContext, arguments: Answer) -> ToolResult:
                 next_step="Pass recipients.",
                 id=str(parent_id),
             )
-        return compose(
+        return await compose(
             from_=caller.address,
             to=to,
             parent=parent_of(parent, caller.address),
@@ -149,11 +169,11 @@ async def _reply(context: ToolContext, arguments: Answer) -> ToolResult:
             **_common(arguments),
         )
 
-    return await _sent(context, arguments, prepare, about=("reply", parent_id, chosen))
+    about = ("reply", parent_id, chosen.addresses)
+    return await _sent(context, arguments, prepare, chosen, about=about, parent_id=parent_id)
 
 
 def _common(arguments: Sending) -> dict[str, Any]:
-    refuse_credential(arguments.type, argument="type")
     return {
         "body": arguments.body,
         "type_": arguments.type,
@@ -166,7 +186,15 @@ def _topic(arguments: Sending) -> str:
     return arguments.topic if isinstance(arguments, NewThread) else ""
 
 
-async def _sent(context: ToolContext, arguments: Sending, prepare: Prepare, *, about: tuple[Any, ...]) -> ToolResult:
+async def _sent(
+    context: ToolContext,
+    arguments: Sending,
+    prepare: Prepare,
+    names: Recipients,
+    *,
+    about: tuple[Any, ...],
+    parent_id: int | None,
+) -> ToolResult:
     """Everything about the message is checked before a draft exists; then it goes out, or nothing is left of it."""
     caller = context.caller
     post = Post(api=caller.api, deferred=context.store.deferred, caller=caller.key)
@@ -174,7 +202,7 @@ async def _sent(context: ToolContext, arguments: Sending, prepare: Prepare, *, a
         key = arguments.idempotency_key
         if key is None:
             outgoing = await prepare(uploads)
-            return _result(context, outgoing, await post.deliver(outgoing))
+            return await _result(context, outgoing, await post.deliver(outgoing), names)
 
         made: list[Outgoing] = []
 
@@ -185,24 +213,23 @@ async def _sent(context: ToolContext, arguments: Sending, prepare: Prepare, *, a
         content = content_hash(caller.key, key, await _content(arguments, about, uploads))
         outcome = await Once(context.store.documents, post, key, content).run(deliver)
         if isinstance(outcome, Delivered):
-            return _result(context, made[0], outcome)
-        return await _repeated(context, arguments, outcome, parent_id=about[1] if about[0] == "reply" else None)
+            return await _result(context, made[0], outcome, names)
+        return await _repeated(context, arguments, outcome, names, parent_id=parent_id)
 
 
 async def _uploads(context: ToolContext, arguments: Sending) -> Uploads:
     given = [msgspec.structs.asdict(item) for item in arguments.attachments]
-    if any(item.get("path") for item in given) or not given:
-        return take_uploads(given, within=context.settings.upload_dir)
-    return await asyncio.to_thread(take_uploads, given, within=context.settings.upload_dir)
+    return await take_uploads(given, within=context.settings.upload_dir)
 
 
 async def _content(arguments: Sending, about: tuple[Any, ...], uploads: Uploads) -> list[Any]:
     """What makes a message the same message, in one order."""
     files = [[upload.filename, upload.content_type, await upload.digest()] for upload in uploads.items]
-    return [list(about), _topic(arguments), _common(arguments), files]
+    _, body = await measured(arguments.body, argument="body")
+    return [list(about), _topic(arguments), _common(arguments) | {"body": body}, files]
 
 
-def _result(context: ToolContext, outgoing: Outgoing, delivered: Delivered) -> ToolResult:
+async def _result(context: ToolContext, outgoing: Outgoing, delivered: Delivered, names: Recipients) -> ToolResult:
     if outgoing.parent_id is None:
         TOPICS.put(context.caller.key, delivered.id, outgoing.topic)  # Its answers wake the caller next.
     fields: Fields = {
@@ -215,15 +242,17 @@ def _result(context: ToolContext, outgoing: Outgoing, delivered: Delivered) -> T
         "attachments": attachment_items(delivered.attachments),
         "redactions": outgoing.redactions,
     }
-    return _told("Sent", fields, no_reply=outgoing.no_reply)
+    fields |= _redacted(outgoing.redacted) | names.fields()
+    refused = await _refused_at_once(context, outgoing.to, delivered.id)
+    return _told("Sent", fields, refused, no_reply=outgoing.no_reply)
 
 
 async def _repeated(
-    context: ToolContext, arguments: Sending, outcome: Repeated, *, parent_id: int | None
+    context: ToolContext, arguments: Sending, outcome: Repeated, names: Recipients, *, parent_id: int | None
 ) -> ToolResult:
     """The first call's outcome, its details from the message on the host: no store keeps them."""
     message = await context.caller.api.message(outcome.id)
-    known = compose(from_="", to=(), topic=_topic(arguments), body=arguments.body)
+    topic, body = await cleaned(_topic(arguments)), await cleaned(arguments.body)
     fields: Fields = {
         "id": format_reference(outcome.id),
         "time": rfc3339(outcome.time_s),
@@ -232,20 +261,48 @@ async def _repeated(
         "topic": visible(message.topic or ""),
         "parent_id": reference(parent_id),
         "attachments": attachment_items(message.attachments),
-        "redactions": known.redactions,
-        "repeated": True,
+        "redactions": topic.count + body.count,
     }
-    return _told("This idempotency_key was used: a former call sent", fields, no_reply=message.no_reply)
+    fields |= _redacted(topic.kinds | body.kinds) | names.fields() | {"repeated": True}
+    verb = "This idempotency_key was used: a former call sent"
+    return _told(verb, fields, _refused(message), no_reply=message.no_reply)
 
 
-def _told(verb: str, fields: Fields, *, no_reply: bool) -> ToolResult:
+def _redacted(kinds: frozenset[str]) -> Fields:
+    return {"redacted": sorted(kinds)} if kinds else {}
+
+
+async def _refused_at_once(context: ToolContext, to: Sequence[str], message_id: int) -> list[Fields]:
+    """Recipients that the caller's own host has refused already. It decides on its own addresses while it sends."""
+    own_domain = context.caller.address.lower().rpartition("@")[2]
+    if all(address.lower().rpartition("@")[2] != own_domain for address in to):
+        return []
+    try:
+        return _refused(await context.caller.api.message(message_id))
+    except FmsgError:
+        return []  # The message is out, whatever the host says of it now.
+
+
+def _refused(message: Message) -> list[Fields]:
+    return [item for item in delivery_items(message) if item["status"] == "failed"]
+
+
+def _told(verb: str, fields: Fields, refused: list[Fields], *, no_reply: bool) -> ToolResult:
     text = _said(verb, fields)
+    if refused:
+        fields["refused"] = refused
+        told = "; ".join(
+            f"{shown_address(item['addr'])}: code {item['code']} {item.get('meaning', '')}, {item.get('advice', '')}"
+            for item in refused
+        )
+        text += f" The host refused {told}."
+    following = f'delivery_status with id "{fields["id"]}" tells who got it.'
     if not no_reply:
         # A wait without a position begins now: an answer that was faster than the next call would be missed.
         position = f'the after_id of your last wait, or "{fields["id"]}" without one'
-        fields["next"] = f"Next, for an answer: wait_for_message with {position}."
-        text += f" {fields['next']}"
-    return ToolResult(structured=fields, text=text)
+        following = f"For an answer: wait_for_message with {position}. {following}"
+    fields["next"] = following
+    return ToolResult(structured=fields, text=f"{text} {following}")
 
 
 def _said(verb: str, fields: Fields) -> str:
@@ -256,12 +313,12 @@ def _said(verb: str, fields: Fields) -> str:
         files = ", ".join(f"{item['filename']} ({shown_size(item['size'])})" for item in fields["attachments"])
         text += f" Attached: {files}."
     if fields["redactions"]:
-        text += f" Credentials replaced before sending: {fields['redactions']}."
+        text += f" Credentials replaced before sending: {fields['redactions']} ({', '.join(fields['redacted'])})."
     return text
 
 
 _GIVES = schemas.result(
-    {"repeated": schemas.FLAG, "next": schemas.TEXT},
+    {"repeated": schemas.FLAG, "redacted": schemas.TEXTS, "resolved": schemas.ANYTHING, "refused": schemas.ANYTHING},
     id=schemas.TEXT,
     time=schemas.TEXT,
     from_=schemas.TEXT,
@@ -270,6 +327,7 @@ _GIVES = schemas.result(
     parent_id=schemas.TEXT_OR_NULL,
     attachments=schemas.ATTACHMENTS,
     redactions=schemas.WHOLE,
+    next=schemas.TEXT,
 )
 _FINAL = "A sent fmsg message cannot be edited or recalled."
 """FMSG-007, Annotations: said in the description of every tool that sends."""

@@ -1,4 +1,4 @@
-"""What a tool is, and what it hands back."""
+"""A tool, and the result of one."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def define(
 ) -> Tool:
     """A tool with its annotations (FMSG-007, Annotations).
 
-    ``reads``: changes nothing. ``destructive``: what it does cannot be undone. ``repeatable``: doing it twice is as
-    doing it once. ``open_world``: it meets the fmsg host. Hints that say what MCP takes for granted are left out.
+    ``reads``: it changes nothing. ``destructive``: what it does cannot be undone. ``repeatable``: a second call changes
+    nothing more. ``open_world``: it calls the fmsg host. Hints that equal the defaults of MCP are left out.
     """
     definition = mcp_types.Tool(
         name=name,

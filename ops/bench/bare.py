@@ -17,7 +17,7 @@ import aiohttp
 import uvicorn
 
 from ops.processes import announce
-from ops.serve import run_role
+from ops.role import run_role
 from ops.settings import Settings
 
 Message = MutableMapping[str, Any]
@@ -42,7 +42,6 @@ class Bare:
         self._released = asyncio.Event()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         if scope["type"] != "http":
             return
         while (await receive()).get("more_body"):

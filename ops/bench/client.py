@@ -19,7 +19,7 @@ class CallFailed(Exception):
     """A call did not come back with a result. The text says how."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class BenchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A tool's answer: structured content, text, whether it is an error, and when it had come (monotonic seconds)."""
 
     content: dict[str, Any]
@@ -43,7 +43,7 @@ class BenchClient(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._number = 0
-        self._waiting: asyncio.Future[Answer] | None = None
+        self._waiting: asyncio.Future[BenchAnswer] | None = None
         self.sent_s = 0.0
         """When the last call was sent, in monotonic seconds."""
 
@@ -59,7 +59,7 @@ class BenchClient(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def call(self, tool: str, arguments: Mapping[str, Any]) -> asyncio.Future[Answer]:
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> asyncio.Future[BenchAnswer]:
         """Send a call; the future gets its answer, or `CallFailed`."""
         self._number += 1
         body = msgspec.json.encode(
@@ -81,16 +81,13 @@ class BenchClient(asyncio.Protocol):
         return self._waiting
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(CallFailed("the connection was cut"))
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         self._buffer += data
         waiting = self._waiting
         if waiting is None or waiting.done():
@@ -105,7 +102,7 @@ class BenchClient(asyncio.Protocol):
             waiting.set_result(answer)
 
 
-def answer_in(received: bytes) -> Answer | None:
+def answer_in(received: bytes) -> BenchAnswer | None:
     """The answer, once all of it has come; raises `CallFailed` for anything but a tool's result."""
     head, found, rest = received.partition(_END_OF_HEAD)
     if not found:
@@ -129,7 +126,7 @@ def answer_in(received: bytes) -> Answer | None:
     if result is None:
         raise CallFailed(f"a protocol error: {message.get('error')}")
     blocks = result.get("content") or ()
-    return Answer(
+    return BenchAnswer(
         content=result.get("structuredContent") or {},
         text="\n".join(block.get("text", "") for block in blocks),
         is_error=bool(result.get("isError")),

@@ -1,4 +1,4 @@
-"""Scenario: more and more callers wait, then their waits run out and are renewed. What does one of them cost?"""
+"""Scenarios: more and more callers wait, and one caller holds more and more waits. What does one of them cost?"""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from ops.bench.client import Answer, BenchClient, CallFailed
-from ops.bench.crowd import Crowd
+from ops.bench.client import BenchAnswer, BenchClient, CallFailed
 from ops.bench.figures import Scene
 from ops.bench.measure import NOTHING, Cost, Costs, between, cost_of, total
 from ops.bench.sizes import Size
-from ops.bench.target import Person, Target, connect, connect_all, settle
+from ops.bench.target import BenchCaller, BenchTarget, connect, connect_all, settle
+from ops.bench.waiters import Waiters, since_stamped_ms
 
 LONG_S = 230.0
 """The longest wait a server holds by default; the bench renews it where its work takes longer."""
@@ -20,19 +20,19 @@ WARM_UP = 8
 """Callers that wait before anything is measured, so that what is loaded once is loaded."""
 
 
-async def warm_up(target: Target, people: Sequence[Person]) -> None:
+async def warm_up(target: BenchTarget, people: Sequence[BenchCaller]) -> None:
     """Have the server load and make what it does but once."""
-    crowd = Crowd(target, timeout_seconds=30, settle_seconds=0)
-    await crowd.join(people)
+    waiters = Waiters(target, timeout_seconds=30, settle_seconds=0)
+    await waiters.join(people)
     await target.deliver(people, body="warm")
-    came = await crowd.expect(len(people), within_s=30.0)
-    failures = crowd.failures
-    await crowd.close()
+    came = await waiters.expect(len(people), within_s=30.0)
+    failures = waiters.failures
+    await waiters.close()
     if failures or not came:
         raise CallFailed(f"the target does not serve: {failures[:1] or 'no message came within 30 s'}")
 
 
-async def hold(target: Target, size: Size) -> Scene:
+async def hold(target: BenchTarget, size: Size) -> Scene:
     """Hold the steps' numbers of callers with one wait each."""
     most = size.hold_steps[-1]
     scene = Scene(
@@ -41,7 +41,7 @@ async def hold(target: Target, size: Size) -> Scene:
         how=(
             f"{most:,} callers the server has never heard of wait in steps, each with one wait on a connection of its "
             f"own. After each step, once everything has settled, memory and {size.idle_s:g} s of idle CPU are read; "
-            "what those who were there already cost meanwhile is taken off the CPU of the newcomers. "
+            "what the callers that waited before cost meanwhile is taken off the CPU of the new ones. "
             f"Then all go away, come back as known callers with waits of {size.renew_s:g} s, and stay until every wait "
             "has run out and was renewed."
         ),
@@ -52,37 +52,44 @@ async def hold(target: Target, size: Size) -> Scene:
     people = people[WARM_UP:]
     bare = await _bare(target, size)
     before, stored = target.costs(), await target.store()
-    crowd = Crowd(target, timeout_seconds=LONG_S, settle_seconds=0)
+    waiters = Waiters(target, timeout_seconds=LONG_S, settle_seconds=0)
     for step in size.hold_steps:
-        await _step(scene, target, crowd, people[len(crowd) : step], size, before=before, bare=bare)
+        await _step(scene, target, waiters, people[len(waiters) : step], size, before=before, bare=bare)
         after = await target.store()
         if stored is not None and after is not None:
             each_kb = (after.used_bytes - stored.used_bytes) / step / 1000
             scene.note(f"{step:,}: Redis data per caller", each_kb, "kB")
             scene.series.setdefault("Redis data per caller, kB", []).append((step, each_kb))
-    await _count(scene, target, len(crowd))
-    scene.failures += crowd.failures
-    scene.note("waits lost while growing", crowd.failed_count, "")
-    await crowd.close()
+    await _count(scene, target, len(waiters))
+    scene.failures += waiters.failures
+    scene.note("waits lost while growing", waiters.failed_count, "")
+    await waiters.close()
     await _renewals(scene, target, people[:most], size, bare=bare)
     return scene
 
 
 async def _step(
-    scene: Scene, target: Target, crowd: Crowd, more: Sequence[Person], size: Size, *, before: Costs, bare: Costs
+    scene: Scene,
+    target: BenchTarget,
+    waiters: Waiters,
+    more: Sequence[BenchCaller],
+    size: Size,
+    *,
+    before: Costs,
+    bare: Costs,
 ) -> None:
     began, began_s = target.costs(), time.monotonic()
-    await crowd.join(more)
+    await waiters.join(more)
     took_s = time.monotonic() - began_s
     await settle(target, longest_s=size.settle_s)
-    held, over_s = len(crowd), time.monotonic() - began_s
+    held, over_s = len(waiters), time.monotonic() - began_s
     settled = target.costs()
     spent, grown = between(began, settled), between(before, settled)
     idle = {name: _idle_share(scene, name) for name in spent}
     at = f"{held:,}"
     yard = bare.get(at, NOTHING)
     for name, cost in spent.items():
-        # Those who were there already cost something meanwhile.
+        # The callers that waited before cost something meanwhile.
         each_ms = max(0.0, cost.cpu_s - idle[name] * over_s) / len(more) * 1000
         scene.note(
             f"{at}: {name} CPU per new caller", each_ms, "ms", bare=yard.cpu_s * 1000 if name == "front" else None
@@ -107,7 +114,7 @@ def _idle_share(scene: Scene, name: str) -> float:
     return measured[-1].value / 100 if measured else 0.0
 
 
-async def _idle(scene: Scene, target: Target, size: Size, *, at: str) -> None:
+async def _idle(scene: Scene, target: BenchTarget, size: Size, *, at: str) -> None:
     rounds: list[dict[str, Cost]] = []
     for _ in range(4):
         before = target.costs()
@@ -123,16 +130,18 @@ async def _idle(scene: Scene, target: Target, size: Size, *, at: str) -> None:
     )
 
 
-async def _renewals(scene: Scene, target: Target, people: Sequence[Person], size: Size, *, bare: Costs) -> None:
+async def _renewals(
+    scene: Scene, target: BenchTarget, people: Sequence[BenchCaller], size: Size, *, bare: Costs
+) -> None:
     await settle(target, longest_s=size.settle_s)
     count, at = len(people), f"{len(people):,}"
     scene.note("front memory after all went away", target.costs().get("front", NOTHING).rss_bytes / 1e6, "MB")
     before = target.costs()
-    crowd = Crowd(target, timeout_seconds=size.renew_s, settle_seconds=0)
+    waiters = Waiters(target, timeout_seconds=size.renew_s, settle_seconds=0)
     began_s = time.monotonic()
-    await crowd.join(people)
+    await waiters.join(people)
     took_s = time.monotonic() - began_s
-    ended_before = crowd.timeouts
+    ended_before = waiters.timeouts
     joined = between(before, target.costs())
     yard = bare.get(at, NOTHING)
     for name, cost in joined.items():
@@ -144,20 +153,20 @@ async def _renewals(scene: Scene, target: Target, people: Sequence[Person], size
     scene.note("waits that ran out while the known callers came", ended_before, "")
     renewing = target.costs()
     until_s = began_s + took_s + 2 * size.renew_s
-    await crowd.ended_at_least(count, within_s=until_s - time.monotonic())
-    await crowd.held_at_least(count)
+    await waiters.ended_at_least(count, within_s=until_s - time.monotonic())
+    await waiters.held_at_least(count)
     renewed = between(renewing, target.costs())
     for name, cost in renewed.items():
-        each_ms = cost.cpu_s / max(1, crowd.timeouts) * 1000
+        each_ms = cost.cpu_s / max(1, waiters.timeouts) * 1000
         scene.note(f"{at}: {name} CPU per minute-long wait, its end and renewal", each_ms, "ms")
-    scene.note("waits that ran out and were renewed", crowd.timeouts, "")
-    scene.note("connections cut or calls refused", crowd.failed_count, "")
+    scene.note("waits that ran out and were renewed", waiters.timeouts, "")
+    scene.note("connections cut or calls refused", waiters.failed_count, "")
     await _count(scene, target, count)
-    scene.failures += crowd.failures
-    await crowd.close()
+    scene.failures += waiters.failures
+    await waiters.close()
 
 
-async def _count(scene: Scene, target: Target, count: int) -> None:
+async def _count(scene: Scene, target: BenchTarget, count: int) -> None:
     held = await target.held()
     if held is not None:
         scene.note(f"held at the end of {count:,} (as the front counts)", held, "")
@@ -168,7 +177,7 @@ async def _count(scene: Scene, target: Target, count: int) -> None:
         scene.note("upstream sockets", stats["open_sockets"], "")
 
 
-async def _bare(target: Target, size: Size) -> dict[str, Cost]:
+async def _bare(target: BenchTarget, size: Size) -> dict[str, Cost]:
     """What one held request costs the yardstick, by number held: memory, and CPU to take it and to answer it."""
     children = getattr(target, "children", {})
     if target.bare_url is None or "bare" not in children:
@@ -176,7 +185,7 @@ async def _bare(target: Target, size: Size) -> dict[str, Cost]:
     pid = children["bare"].pid
     found: dict[str, Cost] = {}
     clients: list[BenchClient] = []
-    calls: list[asyncio.Future[Answer]] = []
+    calls: list[asyncio.Future[BenchAnswer]] = []
     first = cost_of(pid)
     for step in size.hold_steps:
         before = cost_of(pid)
@@ -197,3 +206,46 @@ async def _bare(target: Target, size: Size) -> dict[str, Cost]:
     for client in [*clients, releasing]:
         client.close()
     return found
+
+
+async def one_caller(target: BenchTarget, size: Size) -> Scene:
+    """Hold the steps' numbers of waits of one caller."""
+    scene = Scene(
+        name="one caller",
+        title="One caller, many waits",
+        how="One caller holds more and more waits, each on a connection of its own; one message then wakes them all.",
+    )
+    people = await target.callers(WARM_UP + 1)
+    await warm_up(target, people[:WARM_UP])
+    caller = people[WARM_UP]
+    waiters = Waiters(target, timeout_seconds=LONG_S, settle_seconds=0)
+    await settle(target, longest_s=size.settle_s)
+    before = target.costs()
+    for step in size.one_caller_steps:
+        began, added = target.costs(), step - len(waiters)
+        await waiters.join([caller] * added)
+        await settle(target, longest_s=size.settle_s)
+        settled = target.costs()
+        at = f"{step:,}"
+        front = between(before, settled).get("front")
+        if front is not None and step > 1:
+            scene.note(f"{at}: front memory per wait", front.rss_bytes / step / 1000, "kB")
+        spent = total(between(began, settled).values()).cpu_s
+        scene.note(f"{at}: CPU per wait, all processes", spent / added * 1000, "ms")
+        stats = await target.host_stats()
+        if stats is not None:
+            sockets = next((n for who, n in stats["sockets"].items() if who.lower() == caller.address), 0)
+            scene.note(f"{at}: upstream sockets of the caller", sockets, "")
+        waking = target.costs()
+        waiters.messages.clear()
+        await target.deliver([caller], body=f"for all {at}")
+        if not await waiters.expect(step, within_s=30.0):
+            scene.failures.append(f"{len(waiters.messages)} of {at} waits got the message within 30 s")
+        if waiters.messages:
+            scene.note_times(f"{at}: push to result", [since_stamped_ms(answer) for _, answer in waiters.messages])
+        spent = total(between(waking, target.costs()).values()).cpu_s
+        scene.note(f"{at}: CPU per woken wait, all processes", spent / step * 1000, "ms")
+    scene.failures += waiters.failures
+    scene.note("waits lost", waiters.failed_count, "")
+    await waiters.close()
+    return scene

@@ -19,21 +19,19 @@ import msgspec
 
 from ops import interrupt
 from ops.bench.client import CallFailed
+from ops.bench.cluster import BenchCluster, running_cluster
 from ops.bench.figures import Machine, Run, Scene, write
-from ops.bench.hold import hold
-from ops.bench.house import House, running_house
-from ops.bench.one_caller import one_caller
-from ops.bench.remote import read_keys, remote
+from ops.bench.hold import hold, one_caller
 from ops.bench.report import printed, publish
 from ops.bench.sizes import FULL, SIZES, Size
 from ops.bench.soak import soak
 from ops.bench.start import start
-from ops.bench.target import Target, TooFewCallers
+from ops.bench.target import BenchTarget, TooFewCallers, read_keys, remote
 from ops.bench.tools import tools
 from ops.bench.wake import rate, wake
 from ops.processes import STOP_GRACE_S, ChildFailed
 
-Play = Callable[[Target, Size], Awaitable[Scene]]
+Play = Callable[[BenchTarget, Size], Awaitable[Scene]]
 
 PLAYS: dict[str, Play] = {
     "tools": tools,
@@ -54,7 +52,7 @@ SCENARIOS = (STDIO, *PLAYS)
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asked for."""
 
     size: str = FULL.name
@@ -71,11 +69,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a server that is not on this machine may be loaded."""
 
 
-class Refused(Exception):
+class BenchRefused(Exception):
     """The bench does not do what was asked. The text says why."""
 
 
-def bench(options: Options) -> int:
+def bench(options: BenchOptions) -> int:
     """Run; returns the exit status: 0 where every scenario went through, 1 where one failed, 2 where none could."""
     if sys.platform != "linux":
         print("fmsg-mcpd bench: it reads /proc, so it runs on Linux only", file=sys.stderr)
@@ -89,7 +87,7 @@ def bench(options: Options) -> int:
         run = interrupt.run(play(options), grace_s=2 * STOP_GRACE_S, loop_factory=uvloop.new_event_loop)
     except KeyboardInterrupt:
         return 130
-    except (Refused, TooFewCallers, CallFailed, ChildFailed, OSError) as error:
+    except (BenchRefused, TooFewCallers, CallFailed, ChildFailed, OSError) as error:
         print(f"fmsg-mcpd bench: {error}", file=sys.stderr)
         return 2
     data = write(run)
@@ -106,8 +104,8 @@ def bench(options: Options) -> int:
     return 1 if failures else 0
 
 
-async def play(options: Options, *, say: Callable[[str], None] | None = None) -> Run:
-    """Play the scenarios. Raises `Refused` and `TooFewCallers`, and `ChildFailed` where a process does not start."""
+async def play(options: BenchOptions, *, say: Callable[[str], None] | None = None) -> Run:
+    """Play the scenarios. Raises `BenchRefused`, `TooFewCallers`, and `ChildFailed` where a process does not start."""
     say = say or (lambda text: print(text, file=sys.stderr, flush=True))
     size = SIZES[options.size]
     wanted = options.scenarios or (SCENARIOS if options.url is None else tuple(PLAYS))
@@ -117,8 +115,8 @@ async def play(options: Options, *, say: Callable[[str], None] | None = None) ->
         shared = None
         if options.url is not None:
             shared = await _remote(options)
-        elif not size.own_houses:
-            shared = await stack.enter_async_context(_house())
+        elif not size.own_clusters:
+            shared = await stack.enter_async_context(_cluster())
         for name in SCENARIOS:
             if name in wanted:
                 scene_s = time.monotonic()
@@ -146,33 +144,33 @@ async def play(options: Options, *, say: Callable[[str], None] | None = None) ->
     )
 
 
-async def _played(name: str, size: Size, target: Target | None) -> Scene:
+async def _played(name: str, size: Size, target: BenchTarget | None) -> Scene:
     if target is None:
-        async with _house() as house:
-            return await _played(name, size, house)
+        async with _cluster() as cluster:
+            return await _played(name, size, cluster)
     if name != STDIO:
         return await PLAYS[name](target, size)
-    if not isinstance(target, House):
-        raise Refused("stdio: a server that runs already cannot be started; leave out --url or this scenario")
+    if not isinstance(target, BenchCluster):
+        raise BenchRefused("stdio: a server that runs already cannot be started; leave out --url or this scenario")
     key = await target.control("create_key", address="@desk@bench.test")
     return await start(size, {"FMSG_API_URL": target.api_url, "FMSG_API_KEY": key})
 
 
 @contextlib.asynccontextmanager
-async def _house() -> AsyncIterator[House]:
+async def _cluster() -> AsyncIterator[BenchCluster]:
     with tempfile.TemporaryDirectory(prefix="fmsg-bench-") as logs:
-        async with running_house(Path(logs)) as house:
-            yield house
+        async with running_cluster(Path(logs)) as cluster:
+            yield cluster
 
 
-async def _remote(options: Options) -> Target:
+async def _remote(options: BenchOptions) -> BenchTarget:
     at = urlsplit(options.url or "")
     if at.scheme != "http" or not at.hostname:
-        raise Refused("--url: an http:// URL is needed; the bench speaks no TLS")
+        raise BenchRefused("--url: an http:// URL is needed; the bench speaks no TLS")
     if at.hostname not in LOOPBACK and not options.anywhere:
-        raise Refused(f"--url: {at.hostname} is not this machine; --anywhere allows it, and the load is real")
+        raise BenchRefused(f"--url: {at.hostname} is not this machine; --anywhere allows it, and the load is real")
     if options.keys is None:
-        raise Refused("--keys: a file of API keys is needed, one a line")
+        raise BenchRefused("--keys: a file of API keys is needed, one a line")
     return await remote(options.url or "", read_keys(Path(options.keys)), _pids(options.pids))
 
 
@@ -181,6 +179,6 @@ def _pids(words: Sequence[str]) -> dict[str, int]:
     for word in words:
         name, _, number = word.partition("=")
         if not number.isdecimal():
-            raise Refused(f"--pid: {word!r} is not NAME=PID")
+            raise BenchRefused(f"--pid: {word!r} is not NAME=PID")
         pids[name] = int(number)
     return pids

@@ -33,7 +33,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     soak_s: float
     settle_s: float = 60.0
     """Longest that quiet is waited for."""
-    own_houses: bool = True
+    own_clusters: bool = True
     """Whether each scenario gets processes of its own, so that none measures what another left behind."""
 
 
@@ -96,7 +96,7 @@ TINY = Size(
     soak_callers=4,
     soak_s=1.0,
     settle_s=0.2,
-    own_houses=False,
+    own_clusters=False,
 )
 """Whether the bench itself works. Its figures mean nothing."""
 

@@ -14,7 +14,7 @@ from ops.bench.figures import Scene
 from ops.bench.hold import WARM_UP, warm_up
 from ops.bench.measure import costs_of, open_files
 from ops.bench.sizes import Size
-from ops.bench.target import Person, Target, connect, settle
+from ops.bench.target import BenchCaller, BenchTarget, connect, settle
 
 CHURN_S = (2.0, 20.0)
 """Lengths of the waits."""
@@ -36,7 +36,7 @@ class _Counts:
     waits = timeouts = messages = cuts = failed = 0
 
 
-async def soak(target: Target, size: Size) -> Scene:
+async def soak(target: BenchTarget, size: Size) -> Scene:
     """Churn for a while, then look at what is left."""
     scene = Scene(
         name="soak",
@@ -87,7 +87,7 @@ async def soak(target: Target, size: Size) -> Scene:
 
 
 async def _churn(
-    target: Target, person: Person, rng: random.Random, counts: _Counts, scene: Scene, until_s: float
+    target: BenchTarget, person: BenchCaller, rng: random.Random, counts: _Counts, scene: Scene, until_s: float
 ) -> None:
     await asyncio.sleep(rng.uniform(0.0, min(AWAY_S[1], until_s - time.monotonic())))
     position: str | None = None
@@ -145,7 +145,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-async def _left_over(scene: Scene, target: Target, files_before: dict[str, int], callers: int) -> None:
+async def _left_over(scene: Scene, target: BenchTarget, files_before: dict[str, int], callers: int) -> None:
     held = await target.held()
     if held is not None:
         scene.note("waits still held", held, "")

@@ -1,4 +1,4 @@
-"""Scenario: the stdio server, from its spawn to its answer, and what it weighs when nothing happens."""
+"""Scenario: the stdio server, from its spawn to its answer, and its memory when idle."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FOLLOWING = (
 )
 
 BARE_PROGRAM = "import asyncio, json, sys\nfor line in sys.stdin:\n    print(line, end='', flush=True)"
-"""A Python process that answers a line with the line: what no stdio server in Python can be quicker than."""
+"""A Python process that answers each line with the line. No stdio server in Python can be quicker."""
 
 
 async def start(size: Size, env: Mapping[str, str]) -> Scene:
@@ -81,7 +81,7 @@ async def start(size: Size, env: Mapping[str, str]) -> Scene:
 async def _start(
     command: Sequence[str], env: Mapping[str, str], *, idle_s: float = 0.0, full: bool = True
 ) -> tuple[float, float, float, float]:
-    """Milliseconds to the first answer and to the list of tools, memory in MB, and what of it nobody shares."""
+    """Milliseconds to the first answer and to the list of tools, memory in MB, and the part that is not shared."""
     began_s = time.monotonic()
     process = await asyncio.create_subprocess_exec(
         *command,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
-from ops.bench.client import BenchClient
-from ops.bench.measure import Cost
+from ops.bench.client import BenchClient, CallFailed
+from ops.bench.measure import Cost, costs_of
 
 
-class Person(msgspec.Struct, frozen=True, kw_only=True):
+class BenchCaller(msgspec.Struct, frozen=True, kw_only=True):
     """A caller of the bench."""
 
     address: str
@@ -33,7 +34,7 @@ class TooFewCallers(Exception):
     """The scenario needs more callers than there are keys."""
 
 
-class Target(Protocol):
+class BenchTarget(Protocol):
     """The server under test."""
 
     @property
@@ -54,11 +55,11 @@ class Target(Protocol):
         """What each of them has cost so far."""
         ...
 
-    async def callers(self, count: int) -> list[Person]:
+    async def callers(self, count: int) -> list[BenchCaller]:
         """So many callers, made where possible. Raises `TooFewCallers`."""
         ...
 
-    async def deliver(self, people: Sequence[Person], *, body: str) -> None:
+    async def deliver(self, people: Sequence[BenchCaller], *, body: str) -> None:
         """Have one message arrive for each of them, as nearly at once as can be."""
         ...
 
@@ -99,7 +100,7 @@ BUSY_SHARE = 0.12
 
 
 async def settle(
-    target: Target, *, longest_s: float, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    target: BenchTarget, *, longest_s: float, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> float:
     """Wait until no measured process is busy any more, or for ``longest_s``; how long it took."""
     waited_s, quiet = 0.0, 0
@@ -113,3 +114,78 @@ async def settle(
         quiet = quiet + 1 if busiest < BUSY_SHARE else 0
         before = after
     return waited_s
+
+
+SENDING_AT_ONCE = 16
+"""Messages being sent at the same time when many are to arrive at once."""
+
+
+class RunningServer:
+    """A server that runs already. Messages are sent with its own tool, by the last of the callers."""
+
+    bare_url: str | None = None
+    """There is no yardstick beside a server that is not ours."""
+
+    def __init__(self, mcp_url: str, people: Sequence[BenchCaller], pids: dict[str, int]) -> None:
+        self.mcp_url = mcp_url
+        self._people = list(people[:-1])
+        self._sender = people[-1]
+        self._pids = pids
+
+    def pids(self) -> dict[str, int]:
+        return self._pids
+
+    def costs(self) -> dict[str, Cost]:
+        return costs_of(self._pids)
+
+    async def callers(self, count: int) -> list[BenchCaller]:
+        if count > len(self._people):
+            raise TooFewCallers(
+                f"this needs {count:,} callers and one to send, and there are {len(self._people) + 1:,} keys. "
+                "Give more keys, or a smaller --size."
+            )
+        return self._people[:count]
+
+    async def deliver(self, people: Sequence[BenchCaller], *, body: str) -> None:
+        client = await asyncio.gather(*(connect(self.mcp_url, self._sender.api_key) for _ in people[:SENDING_AT_ONCE]))
+        left = list(people)
+
+        async def send(number: int) -> None:
+            while left:
+                arguments = {"to": [left.pop().address], "body": body}
+                answer = await client[number].call("send_message", arguments)
+                if answer.is_error:
+                    raise CallFailed(answer.text[:200])
+
+        try:
+            await asyncio.gather(*(send(number) for number in range(len(client))))
+        finally:
+            for one in client:
+                one.close()
+
+    async def held(self) -> int | None:
+        return None
+
+    async def host_stats(self) -> dict[str, Any] | None:
+        return None
+
+    async def store(self) -> StoreState | None:
+        return None
+
+
+async def remote(mcp_url: str, keys: Sequence[str], pids: dict[str, int]) -> RunningServer:
+    """Ask the server who the keys are. Raises `CallFailed`, `OSError`."""
+    people: list[BenchCaller] = []
+    for key in keys:
+        client = await connect(mcp_url, key)
+        answer = await client.call("whoami", {})
+        client.close()
+        people.append(BenchCaller(address=str(answer.content["address"]), api_key=key))
+    if len(people) < 2:
+        raise TooFewCallers("two keys at least are needed: one waits, one sends")
+    return RunningServer(mcp_url, people, pids)
+
+
+def read_keys(path: Path) -> list[str]:
+    """The keys in a file, one a line. Raises `OSError`."""
+    return [line.strip() for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]

@@ -12,7 +12,7 @@ from ops.bench.figures import Scene
 from ops.bench.hold import WARM_UP, warm_up
 from ops.bench.measure import spread, total
 from ops.bench.sizes import Size
-from ops.bench.target import Target, connect_all
+from ops.bench.target import BenchTarget, connect_all
 
 MESSAGES = 25
 """In each caller's mailbox, so that a page of 20 is full."""
@@ -24,7 +24,7 @@ BARE_PATHS = {"whoami": "/answer", "list_messages": "/list"}
 """Where the yardstick does the same for less."""
 
 
-async def tools(target: Target, size: Size) -> Scene:
+async def tools(target: BenchTarget, size: Size) -> Scene:
     """Call the tools over each number of connections."""
     scene = Scene(
         name="tools",
@@ -47,7 +47,7 @@ async def tools(target: Target, size: Size) -> Scene:
 
 
 async def _measure(
-    scene: Scene, target: Target, size: Size, tool: str, arguments: Mapping[str, Any], keys: Sequence[str]
+    scene: Scene, target: BenchTarget, size: Size, tool: str, arguments: Mapping[str, Any], keys: Sequence[str]
 ) -> None:
     at = f"{tool}, {len(keys)} connection{'s' if len(keys) > 1 else ''}"
     clients = await connect_all(target.mcp_url, keys)

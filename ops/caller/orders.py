@@ -68,7 +68,7 @@ async def reconcile(store: RedisStore, http: HostHttp, caller: CallerKey) -> Out
     ids = [format_reference(arrival.id) for arrival in caught.new]
     more = f" and {len(ids) - IDS_SHOWN} more" if len(ids) > IDS_SHOWN else ""
     came = f"compared {pages}: {len(ids)} messages were missing and are there now: {', '.join(ids[:IDS_SHOWN])}{more}"
-    return Outcome(done=True, came=came, do="Whoever waits for them was woken.")
+    return Outcome(done=True, came=came, do="Waits for them were woken.")
 
 
 async def reconnect(store: RedisStore, caller: CallerKey, *, within_s: float = OBEYED_WITHIN_S) -> Outcome:
@@ -95,7 +95,7 @@ async def reconnect(store: RedisStore, caller: CallerKey, *, within_s: float = O
     return await _within(within_s, anew) or Outcome(
         done=False,
         came=f"daemon {lease.daemon} has not done it within {within_s:g} s",
-        do="Look at its log; a daemon that drains obeys no orders.",
+        do="Look at its log; a daemon that drains takes no orders.",
     )
 
 

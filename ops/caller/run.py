@@ -27,7 +27,7 @@ WITHIN_S = 60.0
 Forget = Literal["ledger", "everything"]
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class CallerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line says."""
 
     address: str
@@ -39,15 +39,15 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool = False
 
 
-def caller(wanted: Wanted) -> int:
+def caller(wanted: CallerOptions) -> int:
     """Show a caller, after an order where one was given.
 
     The exit status: 0, 1 where Redis cannot be asked or the order was not carried out, 2 for what cannot be asked for.
     """
-    # What libraries log is told in what is shown; without a handler Python would print it in between.
+    # The libraries' log lines would be printed in between; what they say is in what is shown.
     logging.getLogger().addHandler(logging.NullHandler())
     if wanted.forget == "everything" and not wanted.yes:
-        text = "--forget-everything takes the caller's subscriptions away, which nobody can bring back. Add --yes."
+        text = "--forget-everything deletes the caller's subscriptions, and nothing brings them back. Add --yes."
         print(f"fmsg-mcpd caller: {text}", file=sys.stderr)
         return 2
     try:
@@ -60,7 +60,7 @@ def caller(wanted: Wanted) -> int:
         return 130
 
 
-async def _run(settings: Settings, wanted: Wanted) -> int:
+async def _run(settings: Settings, wanted: CallerOptions) -> int:
     api_url = base_url(settings.need_api_url(), allow_insecure=settings.allow_insecure_http)
     address = Directory.load(settings.directory, settings.default_domain).resolve(wanted.address, argument="address")
     key = caller_key(api_url, address.address)
@@ -79,7 +79,7 @@ async def _run(settings: Settings, wanted: Wanted) -> int:
     return 0 if outcome is None or outcome.done else 1
 
 
-async def _obey(settings: Settings, store: RedisStore, key: CallerKey, wanted: Wanted) -> Outcome | None:
+async def _obey(settings: Settings, store: RedisStore, key: CallerKey, wanted: CallerOptions) -> Outcome | None:
     if wanted.reconcile:
         async with parts.host_http(settings) as http:
             return await reconcile(store, http, key)

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 RUNNER = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
-"""The first release that knows 2026-07-28; a later one may have more scenarios, so it is moved on purpose only."""
+"""The first release that knows 2026-07-28. Later ones may have more scenarios, so it is raised on purpose only."""
 NODE = "node@22"
-"""The runner needs Node 20 or later, whatever the machine has."""
+"""The runner needs Node 20 or later, also where the machine has an older one."""
 VERSIONS = ("2026-07-28", "2025-11-25")
 """One revision of each era. The runner has no scenarios of its own for the older ones."""
 TIMEOUT_S = 600
@@ -35,7 +35,8 @@ def main() -> int:
         for version in VERSIONS:
             print(f"MCP {version}", flush=True)
             worst = max(worst, _run(url, version))
-    return worst
+    print("Authorization server", flush=True)
+    return max(worst, _sign_in())
 
 
 def _install() -> None:
@@ -55,6 +56,18 @@ def _run(url: str, version: str) -> int:
     ended = subprocess.run(  # noqa: S603 - our own tools
         [TOOLS / "node_modules" / ".bin" / "node", runner, "server", *arguments],
         cwd=TOOLS,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    return ended.returncode
+
+
+def _sign_in() -> int:
+    runner = TOOLS / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+    node = TOOLS / "node_modules" / ".bin" / "node"
+    ended = subprocess.run(  # noqa: S603 - our own tools
+        [sys.executable, "-m", "tests.contract.conformance_sign_in", node, runner, TOOLS / "results-authorization"],
+        cwd=ROOT,
         check=False,
         timeout=TIMEOUT_S,
     )

@@ -143,7 +143,7 @@ def line(finding: Finding, *, colours: bool = False, columns: int = WIDTH) -> st
 
 
 def summary(findings: Iterable[Finding]) -> str:
-    """How many of which kind."""
+    """How many findings of each kind there are."""
     counts: dict[Level, int] = {"failure": 0, "warning": 0, "ok": 0, "skipped": 0}
     for finding in findings:
         counts[finding.level] += 1
@@ -153,6 +153,6 @@ def summary(findings: Iterable[Finding]) -> str:
 
 
 def to_json(findings: Iterable[Finding], *, role: str) -> bytes:
-    """All of it for programs."""
+    """Everything for programs."""
     listed = list(findings)
     return msgspec.json.format(msgspec.json.encode({"role": role, "ok": is_fit(listed), "findings": listed}), indent=2)

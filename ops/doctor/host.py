@@ -30,19 +30,19 @@ from fmsg.errors import (
 )
 from fmsg.http import HostHttp
 from fmsg.reference import format_reference
-from fmsg.tokens import AccessToken, KeyTokens
+from fmsg.tokens import AccessToken, FixedTokens, exchange
 from fmsg.webapi import WebApi
 from mcp_front.http.admission import API_KEY_PREFIX
 from ops.doctor.findings import Check, Finding, Trouble
 
 LOOKUP_S = 5.0
-"""A resolver that is there answers in milliseconds; its second server is asked after 5 s."""
+"""A resolver answers in milliseconds. Its second server is asked after 5 s."""
 
 CONNECT_S = 10.0
 """TCP and TLS: a lost packet is repeated after 1, 3 and 7 s."""
 
 ANSWER_S = 15.0
-"""One request, or a socket that opens. Callers would give up not much later."""
+"""One request, or a socket that opens. Callers give up soon after that."""
 
 SOCKET_HELD_S = 1.0
 """A socket that a proxy cannot carry is closed at once, if it opens at all."""
@@ -51,11 +51,11 @@ SKEW_S = 5.0
 """Difference of clocks worth a warning: the host's Date is cut to the second and comes with a delay."""
 
 EXPIRES_SOON_S = 14 * 86_400.0
-"""A certificate is renewed a month before it expires; two weeks before, something is broken."""
+"""A certificate is renewed a month before it expires. Two weeks before, the renewal is broken."""
 
 
 class HostChecks:
-    """The checks of one host, each only where those before it went well."""
+    """The checks of one host. Each is made only if the one before it went well."""
 
     def __init__(
         self,
@@ -138,7 +138,9 @@ class HostChecks:
         finally:
             writer.close()
         if left_s < EXPIRES_SOON_S:
-            raise Trouble(came, "Look why it was not renewed; afterwards nothing gets through.", level="warning")
+            raise Trouble(
+                came, "Find out why it was not renewed: once it has expired nothing gets through.", level="warning"
+            )
         return came
 
     async def _api(self) -> tuple[Finding, float | None]:
@@ -173,7 +175,7 @@ class HostChecks:
             do = "Check that FMSG_API_URL is the Web API's base URL, and that no other service has the port."
             raise Trouble(f"no HTTP answer ({type(error).__name__}: {error})", do) from None
         took_s = loop.time() - began_s
-        # Cut to the second: on average half a second has gone since.
+        # The Date is cut to the second: on average half a second has passed since.
         skew_s = None if date_s is None else date_s + 0.5 - (self._clock() - took_s / 2)
         if status != 401:
             raise _no_api(status, location)
@@ -194,14 +196,14 @@ class HostChecks:
         return (await check.run(work, str))[0]
 
     async def _as_caller(self) -> AsyncIterator[Finding]:
-        exchange = Check(
+        exchanged = Check(
             name="token",
             tried="exchange the API key for a token (POST /fmsg/token)",
             within_s=ANSWER_S,
             late="The host does not answer: try again later.",
         )
         identity = Check(
-            name="identity", tried="list one message as the key's address", within_s=ANSWER_S, late=exchange.late
+            name="identity", tried="list one message as the key's address", within_s=ANSWER_S, late=exchanged.late
         )
         opened = Check(
             name="socket",
@@ -211,24 +213,23 @@ class HostChecks:
         )
         key = self._key
         if key is None:
-            for check in (exchange, identity, opened):
+            for check in (exchanged, identity, opened):
                 yield check.skipped(self._no_key)
             return
-        tokens = KeyTokens(self._http, key, clock=self._clock, retry_for_s=0.0)
-        exchanged = await exchange.run(lambda: self._exchange(tokens, key), self._shown)
-        found, token = exchanged
+        outcome = await exchanged.run(lambda: self._exchange(key), self._shown)
+        found, token = outcome
         yield found
         if token is None:
             for check in (identity, opened):
                 yield check.skipped("there is no token")
             return
-        api = WebApi(self._http, tokens)
+        api = WebApi(self._http, FixedTokens(token, clock=self._clock))
         yield (await identity.run(lambda: _list(api, token), str))[0]
         yield (await opened.run(lambda: _open(api), str))[0]
 
-    async def _exchange(self, tokens: KeyTokens, key: str) -> AccessToken:
+    async def _exchange(self, key: str) -> AccessToken:
         try:
-            return await tokens.token()
+            return await exchange(self._http, key, clock=self._clock, retry_for_s=0.0)
         except Unauthorized as error:
             do = "The key is unknown, revoked or expired. Make a new one at the host."
             if not key.startswith(API_KEY_PREFIX):
@@ -298,7 +299,7 @@ async def _open(api: WebApi) -> str:
                         return f"open after {took_s * 1000:.0f} ms, and an event came"
             except TimeoutError:
                 return f"open after {took_s * 1000:.0f} ms, and it stays open"
-            do = "Look which proxy before the host cuts WebSockets, and at the host's log."
+            do = "Find out which proxy before the host cuts WebSockets, and look at the host's log."
             raise Trouble(f"it opened and was closed at once: {events.close_reason}", do)
     except HostRefused as error:
         do = "Let every proxy between here and the host pass WebSocket upgrades for /fmsg/ws."
@@ -310,14 +311,14 @@ async def _open(api: WebApi) -> str:
 
 
 def explained(error: FmsgError) -> Trouble:
-    """What an error of the protocol's client means to an operator."""
+    """What an error of the Web API client means to an operator."""
     match error:
         case Unauthorized() | Forbidden():
             do = "The host knows the key and refuses the address: ask the host's operator."
         case NotFound():
             do = "That is not the Web API: correct FMSG_API_URL, a path may be missing."
         case Throttled():
-            do = "The host asks for patience: try again later, and look who asks it so much."
+            do = "The host limits requests: try again later, and find out which client sends so many."
         case HostFailed():
             do = "The host is in trouble: look at its log."
         case HostRefused():
@@ -351,7 +352,7 @@ def _no_api(status: int, location: str) -> Trouble:
         do = "The host, or what is behind the proxy, is in trouble: look at its log."
         return Trouble(f"{status}", do, outage=True)
     if status == 429:
-        return Trouble("429", "The host asks for patience: look who asks it so much.", level="warning")
+        return Trouble("429", "The host limits requests: find out which client sends so many.", level="warning")
     came = f"{status} instead of 401"
     do = "Is that the Web API? A proxy or firewall may answer in its place."
     return Trouble(came, do, level="failure" if status < 300 else "warning")

@@ -1,4 +1,4 @@
-"""What can be told without asking anybody: the variables, the files, the limits of the process, who may come in."""
+"""What can be checked on this machine alone: variables, files, limits of the process, and which hosts are served."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ledger.redis.topology import BadRedisUrl, connect, parse_url
 from ledger.seal import SealKeyInvalid, SealKeys
 from mcp_front.http.admission import BindRefused, HostGate, OriginGate, is_loopback, parse_networks
 from ops.doctor.findings import HIDDEN, Finding, Level
-from ops.open_files import limits_now
+from ops.role import limits_now
 from ops.settings import SettingError, Settings, load, unknown, variables
 from ops.tracing import NoTraces, wanted
 from workers.queue import QueueNeedsOneNode
@@ -32,7 +32,7 @@ FEEDS = 10_000
 it has to, since the callers of a daemon that died go to those that are left."""
 
 STDIO_FILES = 256
-"""What a stdio server is content with."""
+"""Enough for a stdio server."""
 
 FLEET = frozenset({"front", "daemon", "worker", "fleet"})
 """Roles that share a Redis."""
@@ -53,7 +53,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_configuration(environ: Mapping[str, str], *, role: str) -> Configuration:
-    """Every variable by itself, so that all mistakes are shown at once, and what the role needs and must not have."""
+    """Check each variable by itself, so that all mistakes show at once, and what the role needs and must not have."""
     good: dict[str, str] = {}
     bad: list[Finding] = []
     for _, variable, _, _ in variables():
@@ -120,7 +120,7 @@ def _named(role: str) -> str:
 
 
 def _understood(settings: Settings) -> Iterator[Finding]:
-    """Values that are text to the settings and have a form of their own."""
+    """Check the form of values that the settings take as text."""
     if settings.api_url is not None:
         try:
             base_url(settings.api_url, allow_insecure=settings.allow_insecure_http)
@@ -227,7 +227,7 @@ def check_own_server() -> Finding:
 
 
 def check_admission(settings: Settings, *, mcp_url: str | None) -> list[Finding]:
-    """Who may come in: the bind against the allowed hosts, the origins, the trusted proxies, and a client's URL."""
+    """Check which requests are served: bind and allowed hosts, origins, trusted proxies, and a client's URL."""
     tried = f"bind {settings.host} with {len(settings.allowed_hosts)} names in FMSG_MCP_ALLOWED_HOSTS"
     try:
         gate = HostGate(settings.host, settings.allowed_hosts)

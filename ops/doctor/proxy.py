@@ -1,4 +1,4 @@
-"""What is between an agent and the front: a wait is held through it, as an agent would, and the signs of life counted.
+"""The way from an agent to the front: hold a wait through it as an agent would, and count the signs of life.
 
 The wait is for a sender that there is not, so it returns nothing and acknowledges nothing.
 """
@@ -17,22 +17,22 @@ import msgspec
 from ops.doctor.findings import Finding, Level
 
 PING_EVERY_S = 15.0
-"""How often a front shows life on a held answer (`mcp_front.settings.HttpSettings.ping_s`)."""
+"""How often a front sends a ping on a held answer (`mcp_front.settings.HttpSettings.ping_s`)."""
 
 LATE_S = 10.0
-"""A sign of life this much later than it should come was held back by something in the way."""
+"""A ping that comes this much late was held back by something in the way."""
 
 EARLY_S = 2.0
 """An answer this much before the time is over was not held that long."""
 
 SILENCE_S = 4.0
-"""A cut after so much silence is an idle timeout; shorter ones do not exist in practice."""
+"""A cut after so much silence is an idle timeout. Shorter ones do not exist in practice."""
 
 SPARE_S = 20.0
 """How long beyond the held time the answer may take before it is given up."""
 
 MAX_ANSWER_BYTES = 256 * 1024
-"""A timeout's answer is below a kilobyte; what is longer is no answer to a wait."""
+"""The answer of a wait that timed out is below a kilobyte. A longer one is no such answer."""
 
 NOBODY = "@nobody@doctor.invalid"
 """The sender waited for: the top-level domain is reserved for names that do not exist (RFC 2606)."""
@@ -41,7 +41,7 @@ PROTOCOL = "2025-06-18"
 """A version that needs no more than a header."""
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class HeldWait(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a held wait. Times in seconds since it was sent.
 
     ``signs_s`` are the moments at which anything of the answer came, ``ended_s`` when it ended. ``cut`` says how it
@@ -56,7 +56,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     cut: str | None = None
 
 
-async def hold(url: str, api_key: str, hold_s: float) -> Held:
+async def hold(url: str, api_key: str, hold_s: float) -> HeldWait:
     """Hold a wait. Raises `aiohttp.ClientError` and `OSError` where there was no answer at all, `TimeoutError`."""
     loop = asyncio.get_running_loop()
     request = {
@@ -87,7 +87,7 @@ async def hold(url: str, api_key: str, hold_s: float) -> Held:
                 cut = "the connection was closed in the middle of the answer"
             except (aiohttp.ClientError, OSError) as error:
                 cut = str(error) or type(error).__name__
-            return Held(
+            return HeldWait(
                 status=answer.status,
                 streamed=answer.content_type == "text/event-stream",
                 signs_s=tuple(signs),
@@ -111,7 +111,7 @@ async def check_proxy(url: str, api_key: str, hold_s: float) -> Finding:
     return judge(held, tried=tried, hold_s=hold_s)
 
 
-def judge(held: Held, *, tried: str, hold_s: float) -> Finding:
+def judge(held: HeldWait, *, tried: str, hold_s: float) -> Finding:
     """What a held wait tells of the way."""
     if held.status != 200:
         return _refused(held, tried)
@@ -140,13 +140,13 @@ def _signs(count: int) -> str:
     return "1 sign of life" if count == 1 else f"{count} signs of life"
 
 
-def _widest(held: Held) -> float:
+def _widest(held: HeldWait) -> float:
     """The longest time without a sign."""
     moments = (0.0, *held.signs_s, held.ended_s)
     return max(after - before for before, after in itertools.pairwise(moments))
 
 
-def _cut_advice(held: Held) -> str:
+def _cut_advice(held: HeldWait) -> str:
     """Whether silence or time was too long for what is in the way."""
     silent_s = held.ended_s - max(held.signs_s, default=0.0)
     if silent_s >= SILENCE_S:
@@ -161,7 +161,7 @@ def _cut_advice(held: Held) -> str:
     )
 
 
-def _refused(held: Held, tried: str) -> Finding:
+def _refused(held: HeldWait, tried: str) -> Finding:
     advice: Mapping[int, str] = {
         401: "The front does not accept the key, or the proxy takes the Authorization header away.",
         403: "The front refuses the Origin, or the proxy refuses the request.",

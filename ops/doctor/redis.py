@@ -1,4 +1,4 @@
-"""The Redis of a fleet: can it be reached, is it the right kind, may we do what we need, do all have the same keys."""
+"""The Redis of a fleet: whether it answers, is the right kind, allows what a fleet does, and fits the seal key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLOW_S = 0.02
 """A round trip above this is felt: a wake-up of a waiting agent takes three or four."""
 
 ROUND_TRIPS = 5
-"""Measured, and the middle one taken."""
+"""How many are measured. The middle one counts."""
 
 SKEW_S = 5.0
 """A difference of clocks worth a warning: tokens are taken as expired by our clock."""
@@ -40,7 +40,7 @@ LOOKED_AT = 20
 
 
 class RedisChecks:
-    """The checks of one Redis, each only where those before it went well."""
+    """The checks of one Redis. Each is made only if the one before it went well."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class RedisChecks:
         api_url: str | None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Without ``seal`` nobody's records are opened; without ``queue_url`` the job queue is left out.
+        """Without ``seal`` no record is opened; without ``queue_url`` the job queue is left out.
 
         Raises `ValueError` for a URL or a prefix that cannot be.
         """
@@ -99,7 +99,7 @@ class RedisChecks:
                 times.append(time.perf_counter() - began_s)
             middle_s = sorted(times[1:])[ROUND_TRIPS // 2]
             if middle_s > SLOW_S:
-                do = "Run it nearer to the fleet, or look what keeps it busy (SLOWLOG, INFO commandstats)."
+                do = "Run it nearer to the fleet, or find out what keeps it busy (SLOWLOG, INFO commandstats)."
                 raise Trouble(f"it answers, but only after {middle_s * 1000:.0f} ms", do, level="warning")
             return f"answered after {middle_s * 1000:.1f} ms"
 
@@ -201,7 +201,7 @@ class RedisChecks:
             if foreign:
                 do = "Give each host a FMSG_REDIS_PREFIX of its own: daemons leave callers of other hosts alone."
                 raise Trouble(f"there are callers of another host, too: {', '.join(sorted(foreign))}", do)
-            return f"{len(opened)} of {len(callers)} records open" if callers else "nobody is active yet"
+            return f"{len(opened)} of {len(callers)} records open" if callers else "no caller is active yet"
 
         return (await check.run(work, str))[0]
 
@@ -286,7 +286,7 @@ def _memory(facts: ServerFacts) -> Finding:
         level, came, do = "failure", f"it is full: {came}", FULL
     elif most and used > FULL_SHARE * most:
         level = "warning"
-        do = "Raise maxmemory: a full server refuses writes, and then waits poll. A caller needs about 6 kB."
+        do = "Raise maxmemory: a full server refuses writes, and then waits hold. A caller needs about 10 kB."
     return Finding(check="redis memory", level=level, tried="ask for the memory used", came=came, do=do)
 
 

@@ -14,20 +14,20 @@ import msgspec
 from fmsg.errors import BadInput
 from ledger.redis.topology import parse_url
 from ledger.seal import SealKeyInvalid, SealKeys
+from mcp_front.settings import HttpSettings
 from ops import interrupt, parts
 from ops.doctor.findings import HIDDEN, Clean, Finding, exit_status, line, summary, to_json
 from ops.doctor.host import HostChecks
 from ops.doctor.local import QUOTED, SERVING, check_admission, check_configuration, check_files, check_own_server
 from ops.doctor.proxy import check_proxy
 from ops.doctor.redis import RedisChecks
+from ops.doctor.sign_in import SignInChecks
 from ops.own_redis import url_in
 from ops.settings import SettingError, Settings
 from ops.terminal import in_colour, width
 
-Group = Literal["configuration", "host", "redis", "proxy"]
+Group = Literal["configuration", "host", "redis", "sign-in", "proxy"]
 """Checks that are made together."""
-
-GROUPS: tuple[Group, ...] = ("configuration", "host", "redis", "proxy")
 
 ROLES = ("stdio", "fleet", "front", "daemon", "worker", "up")
 """What the environment may be meant for."""
@@ -39,7 +39,7 @@ MAX_KEY_BYTES = 4096
 """A key is under 200 bytes. Another file that was named by mistake is refused, and its contents are sent nowhere."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line says."""
 
     role: str | None = None
@@ -58,7 +58,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return Finding(check=group, level="failure" if group in self.only else "skipped", tried=tried, came=came, do=do)
 
 
-def doctor(options: Options, *, as_json: bool) -> int:
+def doctor(options: DoctorOptions, *, as_json: bool) -> int:
     """Run the checks and print them. Returns the exit status: see `ops.doctor.findings.exit_status`."""
     # The libraries' log lines would be printed in between; what they say is in the findings.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -83,7 +83,7 @@ def doctor(options: Options, *, as_json: bool) -> int:
 
 
 async def _run(
-    options: Options, environ: Mapping[str, str], *, role: str, key: str | None, aloud: bool
+    options: DoctorOptions, environ: Mapping[str, str], *, role: str, key: str | None, aloud: bool
 ) -> list[Finding]:
     if aloud:
         print(f"Looking at this environment as one for {'a fleet' if role == 'fleet' else f'`{role}`'}.\n")
@@ -97,7 +97,7 @@ async def _run(
 
 
 async def examine(
-    options: Options, environ: Mapping[str, str], *, role: str, key: str | None = None
+    options: DoctorOptions, environ: Mapping[str, str], *, role: str, key: str | None = None
 ) -> AsyncIterator[Finding]:
     """All findings, in order. They may hold secrets still: `Clean` takes those out."""
     configuration = check_configuration(environ, role=role)
@@ -116,6 +116,9 @@ async def examine(
     if options.wants("redis"):
         async for finding in _redis(options, settings, role=role):
             yield finding
+    if options.wants("sign-in") and (role in SERVING or "sign-in" in options.only):
+        async for finding in _sign_in(options, settings):
+            yield finding
     if options.mcp_url is None:
         if "proxy" in options.only:
             yield options.not_made(
@@ -128,7 +131,7 @@ async def examine(
         yield await check_proxy(options.mcp_url, key, options.hold_s)
 
 
-async def _host(options: Options, settings: Settings, *, role: str, key: str | None) -> AsyncIterator[Finding]:
+async def _host(options: DoctorOptions, settings: Settings, *, role: str, key: str | None) -> AsyncIterator[Finding]:
     try:
         http = parts.host_http(settings)
     except SettingError as error:
@@ -140,7 +143,7 @@ async def _host(options: Options, settings: Settings, *, role: str, key: str | N
             yield finding
 
 
-async def _redis(options: Options, settings: Settings, *, role: str) -> AsyncIterator[Finding]:
+async def _redis(options: DoctorOptions, settings: Settings, *, role: str) -> AsyncIterator[Finding]:
     if settings.redis_url is None and role == "up":
         yield check_own_server()
         return
@@ -166,6 +169,23 @@ async def _redis(options: Options, settings: Settings, *, role: str) -> AsyncIte
         return
     async for finding in checks.run():
         yield finding
+
+
+async def _sign_in(options: DoctorOptions, settings: Settings) -> AsyncIterator[Finding]:
+    if settings.public_url is None:
+        if "sign-in" in options.only:
+            do = "Set it to the URL under which clients reach the fronts."
+            yield options.not_made("sign-in", "read FMSG_MCP_PUBLIC_URL", "it is not set", do)
+        return
+    try:
+        oauth = parts.oauth_settings(settings)
+    except SettingError as error:
+        came, do = halves(error, "FMSG_MCP_PUBLIC_URL")
+        yield Finding(check="sign-in", level="failure", tried="read FMSG_MCP_PUBLIC_URL", came=came, do=do)
+        return
+    if oauth is not None:
+        async for finding in SignInChecks(oauth, endpoint=HttpSettings().path).run():
+            yield finding
 
 
 def halves(error: Exception, name: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Whether Redis lets us do what a fleet does: every part of the store and the job queue are tried for real.
+"""Whether Redis allows what a fleet does: every part of the store and the job queue are tried.
 
 The trials happen under a prefix of their own, which no process looks at, and clean up behind them.
 """
@@ -18,7 +18,7 @@ from ops.doctor.findings import Trouble
 from workers.queue import ArqQueue, Job, TryLater
 
 KEPT_S = 60.0
-"""What a trial leaves behind where it is cut off is gone after this long."""
+"""What an interrupted trial leaves behind is gone after this long."""
 
 CALLER = CallerKey("0" * 32)
 """The caller of the trials, who does not exist."""
@@ -35,11 +35,11 @@ _SCRIPT = re.compile(
 """Where in a script of ours a command was refused, as servers of different age put it."""
 
 _PIPELINE = re.compile(r"of pipeline caused error: \(?[\"']?(.*?)[\"']?,?\)?$", re.DOTALL)
-"""What the server said, inside of what the client makes of a refused pipeline; before it stands the whole command."""
+"""What the server said, inside of the client's text about a refused pipeline. The whole command stands before it."""
 
 FULL = (
     "The server is full and refuses writes: raise maxmemory (CONFIG SET maxmemory …, and in its configuration), or let "
-    "it hold less (FMSG_LEDGER_MAX_ENTRIES, FMSG_LEDGER_DAYS). Until then waits are held; nothing is lost."
+    "it hold less (FMSG_LEDGER_MAX_ENTRIES, FMSG_LEDGER_DAYS). Until then waits hold; nothing is lost."
 )
 """What to do about a server that has no memory left."""
 
@@ -146,7 +146,7 @@ async def try_queue(url: str, *, prefix: str, named: str = "FMSG_REDIS_URL") -> 
 
 
 def brief(error: BaseException) -> str:
-    """What Redis said, without what we make of it and what it says of our scripts."""
+    """What Redis said, without our own words and without its words about our scripts."""
     text = str(error) or type(error).__name__
     inner = _INNER.search(text)
     return _SCRIPT.sub("", inner[1] if inner else text).rstrip(".")

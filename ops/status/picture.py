@@ -27,7 +27,7 @@ CLOCKS_APART_S = 1.0
 """A process says by its own clock when it started; when it was heard is by Redis' clock."""
 
 FEEDS_SHOWN = 50_000
-"""Callers whose feeds are looked at: some seconds. Where there are more, the shares of those are shown."""
+"""Callers whose feeds are looked at, which takes some seconds. Of more callers only the first ones are counted."""
 
 ERRORS_SHOWN = 5
 """Most frequent reasons for which feeds are not live."""
@@ -136,8 +136,30 @@ def _is_successor(process: Process, of: Process) -> bool:
 async def take_picture(store: RedisStore, *, queue_url: str, sealed: bool = False, limit: int = FEEDS_SHOWN) -> Picture:
     """Look once. ``sealed``: the store's seal key is not the deployment's, so no report of a feed can be opened.
 
-    Raises `LedgerUnavailable`.
+    Of a Redis that refuses writes little can be read, since readers tidy up. Raises `LedgerUnavailable`.
     """
+    try:
+        return await _look(store, queue_url=queue_url, sealed=sealed, limit=limit)
+    except LedgerError:
+        seconds, micros = await store.scripts.command("TIME", idempotent=True)
+        refuses = await _refusal(store)
+        if refuses is None:
+            raise
+        return Picture(
+            at_s=int(seconds) + int(micros) / 1e6,
+            redis=store.topology.shown,
+            round_trip_s=0.0,
+            server=await _server(store),
+            daemons=(),
+            processes=(),
+            callers=callers_of((), active=0, alive=set()),
+            queue=Queue(),
+            deferred=0,
+            refuses=refuses,
+        )
+
+
+async def _look(store: RedisStore, *, queue_url: str, sealed: bool, limit: int) -> Picture:
     await store.scripts.command("PING", idempotent=True)  # connects, so that what is measured is the way alone
     began_s = time.perf_counter()
     seconds, micros = await store.scripts.command("TIME", idempotent=True)

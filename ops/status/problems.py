@@ -100,10 +100,11 @@ def _outages(picture: Picture) -> Iterator[Problem]:
     if lost:
         since_s, daemon = min(lost, key=lambda one: one[0])
         total = len(picture.daemons)
+        reason = (daemon.host_error or "no reason is known").removesuffix(".")
         of_them = "" if len(lost) == total else f" {len(lost)} of {many(total, 'daemon')}"
         yield Problem(
             level="bad",
-            what=f"the fmsg host has not answered{of_them} for {span(picture.at_s - since_s)}: {daemon.host_error}",
+            what=f"the fmsg host has not answered{of_them} for {span(picture.at_s - since_s)}: {reason}",
             do="Look at the host, and at the way to it: fmsg-mcpd doctor --only host. Nothing is lost meanwhile: waits "
             "hold, and sends fail with an error.",
         )
@@ -208,6 +209,8 @@ def _workers(picture: Picture) -> Iterator[Problem]:
 
 def _callers(picture: Picture) -> Iterator[Problem]:
     callers = picture.callers
+    if picture.daemons and all(daemon.host_lost_at_s is not None for daemon in picture.daemons):
+        return  # said as an outage of the host
     missing = callers.looked_at - callers.live
     fresh = any(picture.at_s - daemon.since_s < YOUNG_S for daemon in picture.daemons)
     if not missing or not picture.daemons or missing < NOT_LIVE_NOTED * callers.looked_at:
@@ -216,7 +219,7 @@ def _callers(picture: Picture) -> Iterator[Problem]:
     states = ", ".join(f"{count} {state}" for state, count in callers.states.items())
     yield Problem(
         level=level,
-        what=f"{missing} of {many(callers.looked_at, 'caller')} have no live feed, so fronts poll for them: {states}",
+        what=f"{missing} of {callers.looked_at} callers have no live feed, so fronts poll for them: {states}",
         do=_feed_advice(picture, fresh=fresh),
     )
 

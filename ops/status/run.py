@@ -32,19 +32,20 @@ REST = 5.0
 Look = Callable[[], Awaitable[Picture]]
 
 
-class Unreadable(Exception):
+class NoPicture(Exception):
     """Redis cannot be asked, so there is no picture. The text says why and what to do."""
 
     def __init__(self, error: Exception) -> None:
         why = str(error) or f"Redis: no answer within {WITHIN_S:g} s."
-        super().__init__(f"{why} `fmsg-mcpd doctor --only redis` says more.")
+        more = "" if "doctor --only redis" in why else " `fmsg-mcpd doctor --only redis` says more."
+        super().__init__(f"{why}{more}")
 
 
 WELL, PROBLEM, UNKNOWN = 0, 1, 2
 """Exit statuses: nothing worse than a note, a problem, and no way to tell. Monitoring goes by them."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class StatusOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line says."""
 
     watch: bool = False
@@ -54,7 +55,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     forget_silent: bool = False
 
 
-def status(options: Options) -> int:
+def status(options: StatusOptions) -> int:
     """Show the deployment; returns the exit status."""
     # The library's log lines would be printed in between; what they say is in the picture.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -67,7 +68,7 @@ def status(options: Options) -> int:
         return 0 if options.watch else 130
 
 
-async def _run(settings: Settings, options: Options) -> int:
+async def _run(settings: Settings, options: StatusOptions) -> int:
     sealed = settings.seal_key is None
     store = parts.redis_store(parts.with_seal_key(settings))
     queue_url = settings.queue_redis_url or settings.need_redis_url()
@@ -77,7 +78,7 @@ async def _run(settings: Settings, options: Options) -> int:
             async with asyncio.timeout(WITHIN_S):
                 return await take_picture(store, queue_url=queue_url, sealed=sealed)
         except (LedgerError, TimeoutError) as error:
-            raise Unreadable(error) from None
+            raise NoPicture(error) from None
 
     try:
         if options.forget_silent:
@@ -86,8 +87,9 @@ async def _run(settings: Settings, options: Options) -> int:
         if options.watch:
             await (_watch_json if options.as_json else _watch)(look, every_s=options.every_s)
         picture = await look()
-    except Unreadable as error:
-        print(f"fmsg-mcpd status: {error}", file=sys.stderr)
+    except NoPicture as error:
+        running = "" if options.data_dir is None else f" Does `fmsg-mcpd up --data-dir {options.data_dir}` run?"
+        print(f"fmsg-mcpd status: {error}{running}", file=sys.stderr)
         return UNKNOWN
     finally:
         await store.topology.aclose()
@@ -100,13 +102,13 @@ async def _run(settings: Settings, options: Options) -> int:
     return WELL if is_well(picture) else PROBLEM
 
 
-async def pictures(look: Look, *, every_s: float) -> AsyncIterator[Picture | Unreadable]:
-    """A picture now and then, for ever; what kept one from being taken in its place."""
+async def pictures(look: Look, *, every_s: float) -> AsyncIterator[Picture | NoPicture]:
+    """Pictures, one after the other, without end. Where one cannot be taken, the error comes in its place."""
     while True:
         began_s = time.perf_counter()
         try:
             yield await look()
-        except Unreadable as error:
+        except NoPicture as error:
             yield error
         await asyncio.sleep(max(every_s, REST * (time.perf_counter() - began_s)))
 

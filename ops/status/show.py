@@ -179,7 +179,7 @@ def pretty(picture: Picture) -> RenderableType:
         for header in section.headers:
             grid.add_column(header, style="bold" if header == "name" else "", overflow="fold")
         for row in section.rows:
-            grid.add_row(*row)
+            grid.add_row(*row, style="red" if row[-1].startswith(("silent", "ended")) else "")
         parts.append(grid)
     return Group(*parts)
 

@@ -17,10 +17,10 @@ import msgspec
 from fmsg.errors import FmsgError, HostRefused
 from fmsg.http import HostHttp
 from fmsg.message import Draft
-from fmsg.tokens import KeyTokens
 from fmsg.webapi import WebApi
 from tests.chaos.calls import CallError, Client, Refused, ToolFailed
 from tests.chaos.house import DOMAIN, House
+from tests.key_tokens import KeyTokens
 
 STRANGERS = tuple(f"@stranger{number}@far.test" for number in range(8))
 """Senders at another host."""

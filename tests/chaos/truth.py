@@ -11,9 +11,9 @@ import msgspec
 from fmsg.address import fold
 from fmsg.http import HostHttp
 from fmsg.message import Message, available_at_s
-from fmsg.tokens import KeyTokens
 from fmsg.webapi import WebApi
 from tests.chaos.books import Known, roots_of
+from tests.key_tokens import KeyTokens
 
 PAGE = 100
 AT_ONCE = 16

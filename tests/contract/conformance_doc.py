@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.contract.requirement import Requirement
 from tests.contract.requirements import EVERY, PROOFS
+from tests.contract.requirements_authorization import AUTHORIZATION
 from tests.contract.requirements_first import FIRST_PRINCIPLES
 from tests.contract.requirements_fmsg007 import FMSG_007
 
@@ -38,7 +39,12 @@ def page() -> str:
             f"{kept} of {len(EVERY)} rows are kept.\n",
             "## FMSG-007 v0.1.0, MCP Binding\n",
             *_table(FMSG_007),
-            "\nRevisions, OAuth and what else the standard leaves to the future or to others has no row.\n",
+            "\nRevisions and what else the standard leaves to the future or to others has no row.\n",
+            "## MCP authorization\n",
+            "Where `FMSG_MCP_PUBLIC_URL` is set. `make conformance` also plays the official runner's scenarios for "
+            "authorization servers.\n",
+            *_table(AUTHORIZATION),
+            "",
             '## "Model Context Protocol from First Principles"\n',
             *_table(FIRST_PRINCIPLES),
             "",

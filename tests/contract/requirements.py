@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tests.contract.requirement import Requirement
+from tests.contract.requirements_authorization import AUTHORIZATION
 from tests.contract.requirements_first import FIRST_PRINCIPLES
 from tests.contract.requirements_fmsg007 import FMSG_007
 
-EVERY: dict[str, Requirement] = {item.key: item for item in (*FMSG_007, *FIRST_PRINCIPLES)}
+EVERY: dict[str, Requirement] = {item.key: item for item in (*FMSG_007, *AUTHORIZATION, *FIRST_PRINCIPLES)}
 """By key."""
 
 PROOFS: dict[str, list[str]] = {}

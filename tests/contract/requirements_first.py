@@ -22,7 +22,12 @@ FIRST_PRINCIPLES: tuple[R, ...] = (
     R("first.errors", _CORRECT, "item", "Protocol errors and domain failures are kept apart."),
     R("first.executable", _SECURE, "item", "The local server can be pinned: exact dependencies, with hashes."),
     R("first.origin", _SECURE, "item", "Origins are validated and the default bind is loopback."),
-    R("first.metadata", _SECURE, "item", "No authorization endpoint is made up: the challenge names none."),
+    R(
+        "first.metadata",
+        _SECURE,
+        "item",
+        "No authorization endpoint is made up: without sign-in none is named.",
+    ),
     R(
         "first.audience",
         _SECURE,

@@ -9,13 +9,13 @@ import pytest
 
 from fmsg.http import HostHttp
 from fmsg.message import Draft
-from fmsg.tokens import KeyTokens
 from fmsg.webapi import WebApi
 from ledger.catch_up import CaughtUp, catch_up
 from ledger.memory import MemoryLedger
 from ledger.values import START, CallerKey
 from sandbox.host import SandboxHost, serve
 from sandbox.switches import OLDER, PLAIN, Switches
+from tests.key_tokens import KeyTokens
 
 ANN = "@ann@here.test"
 BEN = "@ben@here.test"

@@ -137,7 +137,9 @@ async def test_one_call_drafts_attaches_and_sends(town: Town, ann: Resident, bob
     await ann.call("send_message", to=[bob.address], body="x", attachments=[file("a"), file("b")])
     steps = asked(before, town.here.requests())
     assert (steps["create"], steps["attach"], steps["send"]) == (1, 2, 1)
-    assert (await bob.newest())["attachments"] == [{"filename": "a", "size": 3}, {"filename": "b", "size": 3}]
+    assert (await bob.newest())["attachments"] == [
+        {"filename": name, "size": 3, "type": "application/octet-stream"} for name in ("a", "b")
+    ]
 
 
 @proves("rules.nothing_left")

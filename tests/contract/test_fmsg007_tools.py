@@ -172,7 +172,7 @@ async def test_send_message(ann: Resident, bob: Resident) -> None:
     got = await ann.call("send_message", to=[bob.address], topic="T", body="B", attachments=[attachment])
     assert got.fields.keys() >= SENT
     assert (got["from"], got["to"], got["topic"]) == (ann.address, [bob.address], "T")
-    assert got["attachments"] == [{"filename": "a.txt", "size": 3}]
+    assert got["attachments"] == [{"filename": "a.txt", "size": 3, "type": "text/plain"}]
     received = await bob.newest()
     assert (received["topic"], received["pid"], received["type"]) == ("T", None, "text/markdown; charset=utf-8")
 
@@ -239,7 +239,7 @@ async def test_mark_read(ann: Resident, bob: Resident) -> None:
     await ann.send(bob)
     message_id = (await bob.newest())["id"]
     got = await bob.call("mark_read", ids=[message_id, "4711"])
-    assert got["marked"] == [message_id]
+    assert [item["id"] for item in got["marked"]] == [message_id]
     assert [failure["id"] for failure in got["failed"]] == ["4711"]
 
 

@@ -15,11 +15,11 @@ import redis.asyncio
 
 from ledger.embedded import EmbeddedRedis
 from ops.agent import Agent, over_http, over_stdio
-from ops.demo import House, Side, running_house
+from ops.demo import Cluster, Side, running_cluster
 from ops.interop import Interop, Step
 from ops.processes import Child
 
-pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("house")]
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("cluster")]
 
 BODY = "the-body-nobody-may-find"
 TOPIC = "the-topic-nobody-may-find"
@@ -27,14 +27,14 @@ TOPIC = "the-topic-nobody-may-find"
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the house's processes log to."""
-    return tmp_path_factory.mktemp("house")
+    """Where the cluster's processes log to."""
+    return tmp_path_factory.mktemp("cluster")
 
 
 @contextlib.asynccontextmanager
-async def two_agents(house: House) -> AsyncIterator[tuple[Agent, Agent]]:
+async def two_agents(cluster: Cluster) -> AsyncIterator[tuple[Agent, Agent]]:
     """Both agents over HTTP, each with its own key at its own host's front."""
-    here, there = house.sides
+    here, there = cluster.sides
     async with over_http(here.mcp_url, here.api_key) as alice, over_http(there.mcp_url, there.api_key) as bob:
         yield alice, bob
 
@@ -51,8 +51,8 @@ def stdio_env(side: Side) -> dict[str, str]:
 
 async def test_the_seven_steps_hold_over_http(scratch: Path) -> None:
     """Two agents on two federated hosts, a front and a daemon for each, one Redis."""
-    async with running_house(scratch) as house, two_agents(house) as (alice, bob):
-        here, there = house.sides
+    async with running_cluster(scratch) as cluster, two_agents(cluster) as (alice, bob):
+        here, there = cluster.sides
         steps = await steps_of(
             Interop(alice=alice, bob=bob, addresses=(here.address, there.address), mcp_url=here.mcp_url)
         )
@@ -61,8 +61,8 @@ async def test_the_seven_steps_hold_over_http(scratch: Path) -> None:
 
 async def test_the_seven_steps_hold_over_stdio(scratch: Path) -> None:
     """The same agents, each with a server of its own that it started itself."""
-    async with running_house(scratch) as house:
-        here, there = house.sides
+    async with running_cluster(scratch) as cluster:
+        here, there = cluster.sides
         arguments = ("-m", "fmsg_mcpd", "stdio")
         async with (
             over_stdio(sys.executable, *arguments, env=stdio_env(here)) as alice,
@@ -74,11 +74,11 @@ async def test_the_seven_steps_hold_over_stdio(scratch: Path) -> None:
 
 async def test_a_daemon_killed_during_a_wait_loses_nothing(scratch: Path) -> None:
     """kill -9, a message, another daemon: the wait returns it."""
-    async with running_house(scratch) as house, two_agents(house) as (alice, bob):
-        here = house.sides[0]
+    async with running_cluster(scratch) as cluster, two_agents(cluster) as (alice, bob):
+        here = cluster.sides[0]
         waiting = asyncio.create_task(alice.call("wait_for_message", timeout_seconds=60, settle_seconds=0))
-        await held_waits(house, 1)
-        house.children["daemon-here"].kill()
+        await held_waits(cluster, 1)
+        cluster.children["daemon-here"].kill()
         await bob.call("send_message", to=[here.address], topic=TOPIC, body=BODY)
         got = await waiting
         assert got["status"] == "message"
@@ -87,16 +87,16 @@ async def test_a_daemon_killed_during_a_wait_loses_nothing(scratch: Path) -> Non
 
 async def test_redis_restarted_empty_during_a_wait_loses_nothing(scratch: Path) -> None:
     """The ledger is gone with everything else in Redis; the wait returns the message all the same."""
-    async with running_house(scratch) as house, two_agents(house) as (alice, bob):
-        here = house.sides[0]
+    async with running_cluster(scratch) as cluster, two_agents(cluster) as (alice, bob):
+        here = cluster.sides[0]
         first = await bob.call("send_message", to=[here.address], topic="first", body="one")
         assert first["to"] == [here.address]
         seen = await alice.call("wait_for_message", after_id="0", timeout_seconds=30, settle_seconds=0)
         waiting = asyncio.create_task(
             alice.call("wait_for_message", after_id=seen["after_id"], timeout_seconds=60, settle_seconds=0)
         )
-        await held_waits(house, 1)
-        await house.redis.restart_async(empty=True)
+        await held_waits(cluster, 1)
+        await cluster.redis.restart_async(empty=True)
         await bob.call("send_message", to=[here.address], topic=TOPIC, body=BODY)
         got = await waiting
         assert [message["topic"] for message in got["messages"]] == [TOPIC]
@@ -104,26 +104,26 @@ async def test_redis_restarted_empty_during_a_wait_loses_nothing(scratch: Path) 
 
 async def test_no_credential_and_no_content_is_left_anywhere(scratch: Path) -> None:
     """After a whole conversation: every Redis value, every log, every metric, every file, searched for both."""
-    async with running_house(scratch) as house, two_agents(house) as (alice, bob):
-        here, there = house.sides
+    async with running_cluster(scratch) as cluster, two_agents(cluster) as (alice, bob):
+        here, there = cluster.sides
         waiting = asyncio.create_task(bob.call("wait_for_message", timeout_seconds=30, settle_seconds=0))
-        await held_waits(house, 1, side=1)
+        await held_waits(cluster, 1, side=1)
         await alice.call("send_message", to=[there.address], topic=TOPIC, body=BODY, idempotency_key="once")
         got = await waiting
         await bob.call("reply", id=got["reply_target_id"], body=BODY)
         await alice.call("wait_for_message", after_id="0", timeout_seconds=30, subscription="main")
         refused = await refusal(alice, here)
-        tokens = [await token_of(side) for side in house.sides]
+        tokens = [await token_of(side) for side in cluster.sides]
         secrets = [
             BODY,
             TOPIC,
-            *(part for side in house.sides for part in pieces(side.api_key)),
+            *(part for side in cluster.sides for part in pieces(side.api_key)),
             *(part for token in tokens for part in token.split(".")[1:]),
         ]
         places = {
-            "redis": await everything_in(house.redis),
+            "redis": await everything_in(cluster.redis),
             "error": refused.encode(),
-            "metrics": b"".join([await metrics_of(child) for child in house.children.values()]),
+            "metrics": b"".join([await metrics_of(child) for child in cluster.children.values()]),
         }
         places |= files_below(scratch)
         for place, content in places.items():
@@ -133,10 +133,10 @@ async def test_no_credential_and_no_content_is_left_anywhere(scratch: Path) -> N
         assert b"fmsg_mcpd_waits" in places["metrics"]
 
 
-async def held_waits(house: House, count: int, *, side: int = 0) -> None:
+async def held_waits(cluster: Cluster, count: int, *, side: int = 0) -> None:
     """Wait until a front holds so many waits, by its own metrics."""
-    prefix = house.sides[side].domain.partition(".")[0]
-    child = house.children[f"front-{prefix}"]
+    prefix = cluster.sides[side].domain.partition(".")[0]
+    child = cluster.children[f"front-{prefix}"]
     async with asyncio.timeout(20):
         while f"fmsg_mcpd_waits_held {count}.0".encode() not in await metrics_of(child):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)

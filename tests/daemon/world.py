@@ -17,12 +17,13 @@ from daemon.daemon import Daemon
 from daemon.settings import DaemonSettings
 from fmsg.http import Deadlines, HostHttp
 from fmsg.message import Draft
-from fmsg.tokens import AccessToken, KeyTokens
+from fmsg.tokens import AccessToken
 from fmsg.webapi import WebApi
 from ledger.memory import MemoryOrders
 from ledger.port import FeedReport, LedgerUnavailable, Store
 from ledger.values import START, Arrival, CallerKey, LedgerLimits, caller_key
 from sandbox.host import SandboxHost, serve
+from tests.key_tokens import KeyTokens
 
 WITHIN_S = 10.0
 """The longest wait for anything a test expects; reached only when it fails."""

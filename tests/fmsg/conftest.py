@@ -15,9 +15,10 @@ from cryptography.x509.oid import NameOID
 from hypothesis import settings
 
 from fmsg.http import Deadlines, HostHttp
-from fmsg.tokens import FixedTokens, KeyTokens
+from fmsg.tokens import FixedTokens
 from fmsg.webapi import WebApi
 from tests.fmsg.fakehost import KEY, FakeHost, access_token, serve
+from tests.key_tokens import KeyTokens
 
 IMPATIENT = Deadlines(queue_s=0.4, connect_s=5.0, answer_s=0.4, idle_s=0.4, stored_s=0.4, upgrade_s=0.4)
 """For tests in which the host does not answer; those in which it does have the usual deadlines."""
@@ -71,7 +72,7 @@ def unused_port() -> int:
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate of localhost with its key, in one file."""
+    """A self-signed certificate of localhost and api.a.test with its key, in one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
@@ -83,7 +84,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
         .serial_number(1)
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.DNSName("api.a.test")]), critical=False
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

@@ -117,3 +117,9 @@ def test_an_api_key_given_as_an_address_is_not_shown() -> None:
         with pytest.raises(BadInput) as caught:
             parse_address(given_)
         assert "5dQ1kZ" not in str(caught.value)
+
+
+def test_an_address_is_compared_and_written_in_one_unicode_form() -> None:
+    assert same_address("@Jose\u0301@a.test", "@josé@a.test")
+    assert parse_address("@Jose\u0301@a.test") == "@josé@a.test"
+    assert same_address("@STRASSE@a.test", "@straße@a.test"), "the comparison of FMSG-003, which no key is made by"

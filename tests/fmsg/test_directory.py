@@ -127,3 +127,19 @@ def test_whatever_resolves_is_a_full_address_in_lower_case(name: str) -> None:
         return
     assert is_address(resolved.address)
     assert resolved.address == resolved.address.lower()
+
+
+def test_a_name_is_found_in_every_unicode_form() -> None:
+    directory = Directory({"José": "@jose@a.test"})
+    assert directory.resolve("jose\u0301", argument="to").address == "@jose@a.test"
+
+
+def test_the_default_domain_may_be_the_callers() -> None:
+    directory = Directory.load(None, "caller")
+    with pytest.raises(BadInput, match="nothing here resolves"):
+        directory.resolve("bob", argument="to")
+    assert directory.for_caller("@ann@b.test").resolve("bob", argument="to").address == "@bob@b.test"
+    assert directory.for_caller("@ann@c.test").resolve("bob", argument="to").address == "@bob@c.test"
+    fixed = Directory({"bob": "@bob@z.test"}, default_domain="a.test").for_caller("@ann@b.test")
+    assert fixed.resolve("bob", argument="to").address == "@bob@z.test"
+    assert fixed.resolve("eve", argument="to").address == "@eve@a.test"

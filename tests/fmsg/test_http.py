@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -138,7 +139,7 @@ async def test_a_proxy_in_the_environment_is_not_used(
 async def test_a_host_that_is_not_there_was_sent_nothing(unused_port: int) -> None:
     async with HostHttp(f"http://127.0.0.1:{unused_port}") as http:
         with pytest.raises(
-            HostUnreachable, match=rf"^http://127\.0\.0\.1:{unused_port}: no connection .*try again"
+            HostUnreachable, match=rf"^http://127\.0\.0\.1:{unused_port}: no connection \(Connection refused\)\.$"
         ) as caught:
             await call(http, method="POST")
     assert not caught.value.sent
@@ -404,3 +405,80 @@ async def test_only_a_certificate_that_is_trusted_gets_the_credential(certificat
         trusting = ssl.create_default_context(cafile=str(certificate))
         async with HostHttp(f"https://localhost:{port}", ssl_context=trusting) as http:
             assert (await call(http)).data == b"{}"
+
+
+async def test_requests_go_through_the_proxy_that_the_environment_names(host: FakeHost) -> None:
+    host.answer("GET", "/fmsg/1", {"through": "proxy"})
+    environment = {"HTTP_PROXY": host.url}
+    async with HostHttp("http://api.a.test", allow_insecure=True, environment=environment) as http:
+        assert (await call(http)).data == b'{"through": "proxy"}'
+    assert host.asked[0].headers["Host"] == "api.a.test"
+
+
+@asynccontextmanager
+async def tunnel(port: int) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """A proxy that leads every CONNECT to one port of this machine: its own port, and what it was asked."""
+    asked: list[bytes] = []
+
+    connections: list[asyncio.Task[None]] = []
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        there, back = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        ways = [asyncio.ensure_future(pass_on(reader, back)), asyncio.ensure_future(pass_on(there, writer))]
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for end in (writer, back):
+            end.close()
+            with suppress(OSError):
+                await end.wait_closed()
+        await asyncio.gather(*ways, return_exceptions=True)
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(asyncio.create_task(connect(reader, writer)))  # awaited below
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], asked
+    finally:
+        server.close()
+        await asyncio.gather(*connections)
+
+
+async def test_https_goes_through_a_proxy_without_showing_it_the_credential(certificate: Path) -> None:
+    served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    served.load_cert_chain(certificate)
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    async with raw(answer, ssl_context=served) as port, tunnel(port) as (proxy, asked):
+        environment = {"HTTPS_PROXY": f"http://ann:secret@127.0.0.1:{proxy}"}
+        async with HostHttp("https://api.a.test", ssl_context=trusting, environment=environment) as http:
+            assert (await call(http)).data == b"{}"
+    (lines,) = asked
+    assert lines.startswith(b"CONNECT api.a.test:443 ")
+    assert b"Proxy-Authorization: Basic " in lines
+    assert b"Bearer" not in lines
+
+
+async def test_a_proxy_that_refuses_or_is_not_there_is_named(unused_port: int) -> None:
+    async with raw(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n") as port:
+        for proxy, said in (
+            (port, "the proxy on the way to it answered 407"),
+            (unused_port, "no connection to the proxy"),
+        ):
+            environment = {"HTTPS_PROXY": f"http://127.0.0.1:{proxy}"}
+            async with HostHttp("https://api.a.test", environment=environment) as http:
+                with pytest.raises(HostUnreachable, match=said) as caught:
+                    await call(http)
+                assert not caught.value.sent
+
+
+async def test_a_key_that_is_the_name_of_a_variable_is_refused_without_being_shown(http: HostHttp) -> None:
+    for bearer in ("${FMSG_API_KEY}", "$FMSG_API_KEY", "%FMSG_API_KEY%", "${fmsgk_a_b}"):
+        with pytest.raises(Unauthorized, match=r"is the name of a variable, like \$\{FMSG_API_KEY\}") as caught:
+            await http.call("list", "GET", "/fmsg", bearer=bearer)
+        assert "fmsgk" not in str(caught.value)

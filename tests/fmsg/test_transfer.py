@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fmsg.errors import BadInput
-from fmsg.transfer import CHUNK_BYTES, Form, check_filename, file_form
+from fmsg.transfer import (
+    CHUNK_BYTES,
+    Form,
+    check_filename,
+    check_media_type,
+    check_stored_name,
+    file_form,
+    meant_name,
+)
 from tests.fmsg.fakehost import KEY
 
 
@@ -103,3 +111,66 @@ def test_a_key_given_as_a_name_is_not_shown() -> None:
     with pytest.raises(BadInput) as caught:
         check_filename(KEY + "\n")
     assert "5dQ1kZ" not in str(caught.value)
+
+
+LISTED = ["Menü.pdf", "Screenshot 9.41\u202fAM.png", "a\x07b.txt", "report.txt ", "x.txt", "X.txt"]
+
+
+def shown(name: str) -> str:
+    """How results show a name."""
+    return name.replace("\x07", "<U+0007>")
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("x.txt", "x.txt"),
+        ("X.txt", "X.txt"),
+        ("Menu\u0308.pdf", "Menü.pdf"),
+        ("Screenshot 9.41 AM.png", "Screenshot 9.41\u202fAM.png"),
+        ("Screenshot 9.41\u00a0AM.png", "Screenshot 9.41\u202fAM.png"),
+        ("a<U+0007>b.txt", "a\x07b.txt"),
+        ("a\x07b.txt", "a\x07b.txt"),
+        (" a<U+0007>b.txt", "a\x07b.txt"),
+        ("report.txt", "report.txt "),
+        ("Report.txt", None),
+        ("other.txt", None),
+        ("", None),
+    ],
+)
+def test_a_name_is_found_as_it_was_meant(asked: str, meant: str | None) -> None:
+    assert meant_name(asked, LISTED, shown=shown) == meant
+
+
+def test_a_name_that_fits_two_names_neither() -> None:
+    assert meant_name("a b", ["a\u00a0b", "a\u202fb"]) is None
+    assert meant_name("a\u00a0b", ["a\u00a0b", "a\u202fb"]) == "a\u00a0b"
+    assert meant_name("a", ["a ", "a "]) == "a ", "the same name twice is one"
+
+
+@given(st.text(max_size=20), st.lists(st.text(max_size=20), max_size=5))
+def test_what_is_found_is_listed(asked: str, names: list[str]) -> None:
+    assert meant_name(asked, names) in {None, *names}
+    assert meant_name(asked, [*names, asked]) == asked
+
+
+@pytest.mark.parametrize("name", ["a\x07b.txt", "x" * 300, "a/b", "a\\b", " "])
+def test_what_another_host_named_can_be_asked_for(name: str) -> None:
+    assert check_stored_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_path_s_own_steps_are_no_names(name: str) -> None:
+    with pytest.raises(BadInput, match="names that the message lists"):
+        check_stored_name(name)
+
+
+@pytest.mark.parametrize("text", ["text/markdown", "text/plain; charset=utf-8", "application/vnd.x+json"])
+def test_a_media_type_is_one(text: str) -> None:
+    assert check_media_type(text) == text
+
+
+@pytest.mark.parametrize("text", ["markdown", "", "text/", "/plain", "text/plain\r\nX: y", "text plain/x"])
+def test_what_is_no_media_type_is_named(text: str) -> None:
+    with pytest.raises(BadInput, match=r"^type: .* is not a media type\. Write a type and a subtype"):
+        check_media_type(text, name="type")

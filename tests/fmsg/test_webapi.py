@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from fmsg import webapi
 from fmsg.errors import (
@@ -17,13 +18,16 @@ from fmsg.errors import (
     CredentialMissing,
     FmsgError,
     Forbidden,
+    HostFailed,
     HostMisbehaved,
+    HostRefused,
     NotFound,
+    Transient,
     Unauthorized,
 )
 from fmsg.http import HostHttp
 from fmsg.message import Added, AttachmentInfo, Draft, Reacted, ReadMark, Sent
-from fmsg.tokens import KeyTokens
+from fmsg.tokens import FixedTokens
 from fmsg.webapi import WebApi
 from tests.fmsg.conftest import IMPATIENT
 from tests.fmsg.fakehost import ALICE, KEY, FakeHost, access_token, jwt, takes_a_file
@@ -322,16 +326,6 @@ async def test_a_stream_that_was_read_is_not_sent_again(host: FakeHost, api: Web
     assert len(host.paths()) == 1
 
 
-async def test_a_hundred_refused_at_once_renew_once(host: FakeHost, api: WebApi) -> None:
-    async def only_second(request: web.Request) -> web.StreamResponse:
-        good = request.headers["Authorization"] == f"Bearer {jwt(serial=2)}"
-        return web.json_response([] if good else {"error": "expired"}, status=200 if good else 401)
-
-    host.on("GET", "/fmsg", only_second)
-    await asyncio.gather(*(api.list_received() for _ in range(100)))
-    assert host.exchanges == 2
-
-
 FAULTS: dict[str, tuple[int, bytes]] = {
     "page": (502, f"<pre>Authorization: Bearer {jwt(serial=1)} {KEY}</pre>".encode()),
     "refusal": (403, json.dumps({"error": f"no {KEY} {jwt(serial=1)}", "code": KEY}).encode()),
@@ -376,7 +370,7 @@ async def test_no_broken_connection_shows_a_credential(
 
     host.on(method, path, cut)
     async with HostHttp(host.url, deadlines=IMPATIENT) as http:
-        api = WebApi(http, KeyTokens(http, KEY, clock=lambda: 1_000.0, initial=access_token()))
+        api = WebApi(http, FixedTokens(access_token(), clock=lambda: 1_000.0))
         with caplog.at_level(logging.DEBUG), pytest.raises(FmsgError) as caught:
             await use(api)
     said = [*_everything_of(caught.value), caplog.text]
@@ -394,7 +388,8 @@ def _everything_of(error: BaseException) -> list[str]:
 
 
 async def test_a_draft_is_its_authors_alone(host: FakeHost, api: WebApi) -> None:
-    for sender, own in (("@Alice@a.test", True), ("@bob@b.test", False)):
+    others = ("@bob@b.test", "@ａlice@a.test", "@alıce@a.test")
+    for sender, own in (("@Alice@a.test", True), *((other, False) for other in others)):
         draft = {"id": 3, "from": sender, "to": ["@alice@a.test"], "type": "text/plain", "size": 1, "time": None}
         host.answer("GET", "/fmsg/3", draft)
         host.answer("GET", "/fmsg/3/thread/messages", {"root_id": 3, "trigger_id": 3, "messages": [draft]})
@@ -406,3 +401,29 @@ async def test_a_draft_is_its_authors_alone(host: FakeHost, api: WebApi) -> None
             await api.message(3)
         with pytest.raises(NotFound):
             await api.thread(3)
+
+
+@pytest.mark.parametrize(
+    ("draft", "said"),
+    [
+        (replace(DRAFT, topic="ü" * 128), r"500: failed \(the topic has 256 bytes, and the protocol allows 255\)"),
+        (replace(DRAFT, topic="a\0b"), r"500: failed \(the topic contains a NUL character\)"),
+        (replace(DRAFT, to=("@b@b.test",) * 300), r"500: failed \(the message has 300 recipients"),
+    ],
+    ids=["topic", "nul", "recipients"],
+)
+async def test_a_failure_that_a_draft_beyond_the_protocol_causes_is_not_worth_another_try(
+    host: FakeHost, api: WebApi, draft: Draft, said: str
+) -> None:
+    host.answer("POST", "/fmsg", {"error": "failed"}, status=500)
+    with pytest.raises(HostRefused, match=said) as caught:
+        await api.create_draft(draft)
+    assert not isinstance(caught.value, Transient)
+    with pytest.raises(HostFailed, match=r"^500: failed$"):
+        await api.create_draft(DRAFT)
+
+
+async def test_an_attachment_with_a_control_character_in_its_name_is_fetched(host: FakeHost, api: WebApi) -> None:
+    host.answer("GET", "/fmsg/1/attach/a%07b.txt", b"x")
+    async with api.attachment(1, "a\x07b.txt") as download:
+        assert [chunk async for chunk in download.chunks] == [b"x"]

@@ -16,7 +16,7 @@ import mcp_types
 
 from fmsg.directory import Directory
 from fmsg.http import HostHttp
-from fmsg.tokens import AccessToken, KeyTokens
+from fmsg.tokens import AccessToken
 from fmsg.webapi import WebApi
 from ledger.port import Store
 from ledger.store import MemoryStore
@@ -32,6 +32,7 @@ from mcp_front.waiting.wait import Waiting
 from sandbox.control import Control
 from sandbox.host import SandboxHost, serve
 from sandbox.switches import Switches
+from tests.key_tokens import KeyTokens
 
 Transport = Literal["stdio", "http"]
 
@@ -80,7 +81,7 @@ class SandboxCaller:
     async def token(self) -> AccessToken:
         return await self._tokens.token()
 
-    async def confirm(self, *, within_s: float = 60.0) -> None:
+    async def confirm(self, *, within_s: float = 60.0, ahead_s: float = 0.0) -> None:
         await self._tokens.token()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -162,9 +163,11 @@ async def front(
     *,
     budgets: Budgets | None = None,
     store_ready: Callable[[], Awaitable[bool]] | None = None,
+    clock: Callable[[], float] = time.time,
+    product: bool = False,
     **http_settings: Any,
 ) -> AsyncIterator[Front]:
-    """A front over a sandbox host, on a free port."""
+    """A front over a sandbox host, on a free port. ``product``: with the product's tools instead of fake ones."""
     host = SandboxHost("a.test")
     toolbox = FakeToolbox()
     async with (
@@ -189,9 +192,10 @@ async def front(
                 http,
                 stop=running.stop,
                 started=started,
-                tools=toolbox.tools,
-                waiting=cast("Any", _NoWaiting()),
+                tools=None if product else toolbox.tools,
+                waiting=None if product else cast("Any", _NoWaiting()),
                 store_ready=store_ready,
+                clock=clock,
             )
             running.ended.set()
 

@@ -72,10 +72,10 @@ class Bench:
     def key(self, address: str = ANN) -> str:
         return self.host.control.create_key(address)
 
-    async def until_asked(self) -> None:
-        """Wait until the host has seen an exchange."""
+    async def until_asked(self, *, times: int = 1) -> None:
+        """Wait until the host has seen so many exchanges."""
         async with asyncio.timeout(5):
-            while not self.exchanges:  # noqa: ASYNC110 - the host counts, it does not tell
+            while self.exchanges < times:  # noqa: ASYNC110 - the host counts, it does not tell
                 await asyncio.sleep(0)
 
     @property
@@ -252,6 +252,31 @@ async def test_confirming_asks_the_host_only_where_it_was_silent(bench: Bench) -
     bench.clock.now += 61
     with pytest.raises(Unauthorized):
         await caller.confirm()
+
+
+async def test_a_caller_in_use_is_confirmed_ahead_in_the_background(bench: Bench) -> None:
+    key = bench.key()
+    caller = await bench.callers.identify(key)
+    await caller.confirm(ahead_s=30.0)
+    bench.clock.now += 31
+    bench.host.control.hang_next("token")
+    await asyncio.wait_for(caller.confirm(ahead_s=30.0), 5)
+    await asyncio.wait_for(caller.confirm(ahead_s=30.0), 5)
+    await bench.until_asked(times=2)
+    bench.host.control.release()
+    assert bench.exchanges == 2
+
+
+async def test_a_revoked_key_that_is_in_use_stops_within_the_minute(bench: Bench) -> None:
+    key = bench.key()
+    caller = await bench.callers.identify(key)
+    bench.host.control.revoke_key(key)
+    bench.clock.now += 31
+    await caller.confirm(ahead_s=30.0)
+    async with asyncio.timeout(5):
+        while bench.callers.known(key) is not None:  # noqa: ASYNC110 - the exchange is nobody's to wait for
+            await asyncio.sleep(0.01)
+    assert bench.callers.refusal(key) is not None
 
 
 async def test_a_key_nobody_heard_of_for_long_is_asked_for_again(bench: Bench) -> None:

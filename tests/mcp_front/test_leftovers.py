@@ -6,6 +6,8 @@ import asyncio
 import gc
 import random
 import time
+import weakref
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -15,8 +17,10 @@ from uvicorn.server import ServerState
 from fmsg.http import HostHttp
 from ledger.values import CallerKey
 from mcp_front.callers import Callers, KeyCaller
+from mcp_front.gather import gather_bounded, gather_with
 from mcp_front.http.connection import Connection
 from mcp_front.settings import Budgets, FrontSettings
+from mcp_front.shield import shielded
 from mcp_front.timer_wheel import TimerWheel
 
 
@@ -80,5 +84,49 @@ async def test_a_caller_and_its_client_go_together(uses: int) -> None:
             assert caller.api is not None
         del caller
         assert count(KeyCaller) == before
+    finally:
+        gc.enable()
+
+
+class Large:
+    """Stands for what a request brought along."""
+
+
+async def _fails(large: Large) -> None:
+    await asyncio.sleep(0)
+    raise RuntimeError("refused")
+
+
+async def _never() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda large: shielded(_fails(large)),
+        lambda large: gather_bounded(_fails, [large]),
+        lambda large: gather_bounded(_fails, [large, large]),
+        lambda large: gather_with(asyncio.sleep(0), _fails(large)),
+        lambda large: gather_with(_fails(large), _never()),
+    ],
+)
+async def test_a_failed_step_lets_go_of_what_was_sent(step: Callable[[Large], Awaitable[object]]) -> None:
+    """An exception refers to the frames it came through. Where one of those refers back, 60 MB stay for minutes."""
+
+    async def call() -> weakref.ref[Large]:
+        large = Large()
+        try:
+            await step(large)
+        except RuntimeError:
+            return weakref.ref(large)
+        raise AssertionError("it did not fail")
+
+    gc.collect()
+    gc.disable()
+    try:
+        left = await call()
+        await asyncio.sleep(0)  # The event loop itself refers to the task whose end woke us.
+        assert left() is None
     finally:
         gc.enable()

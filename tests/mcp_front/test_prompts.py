@@ -65,8 +65,6 @@ async def test_reply_reads_summarises_and_asks_before_it_sends(ann: Agent) -> No
     ("name", "arguments", "told"),
     [
         ("other", {}, "Unknown prompt"),
-        ("reply", {}, "id: is missing"),
-        ("reply", {"id": " "}, "id: is missing"),
         ("reply", {"id": "x"}, "id: "),
         ("chat", {"thread": "0"}, "thread: "),
         ("chat", {"with": "bob"}, "with: "),
@@ -125,3 +123,10 @@ async def test_an_address_that_is_none_is_not_offered(world: World, ann: Agent) 
 async def test_a_host_in_trouble_completes_nothing(world: World, ann: Agent) -> None:
     world.here.fail_next("list", status=503)
     assert await completed(ann, "id", "1") == []
+
+
+async def test_a_reply_without_an_id_is_about_the_newest_unread_message(ann: Agent) -> None:
+    for arguments in ({}, {"id": " "}):
+        content = (await get_prompt(ann.context, "reply", arguments)).messages[0].content
+        assert isinstance(content, mcp_types.TextContent)
+        assert "list_messages with unread_only: true" in content.text

@@ -40,6 +40,10 @@ class Nobody:
 
     def __init__(self) -> None:
         self.api = NoHost()
+        self.confirmed = 0
+
+    async def confirm(self, *, within_s: float = 60.0, ahead_s: float = 0.0) -> None:
+        self.confirmed += 1
 
 
 class Requests:
@@ -65,7 +69,7 @@ class Requests:
             drain=asyncio.Event(),
         )
 
-    def address(self, ctx: Ctx) -> str | None:
+    async def address(self, ctx: Ctx) -> str | None:
         return None if self.error else Nobody.address
 
     def may_write(self, ctx: Ctx) -> bool:

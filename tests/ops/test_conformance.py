@@ -22,9 +22,9 @@ def test_what_does_not_apply_is_listed_once(version: str) -> None:
     assert len(listed["server"]) == len(set(listed["server"])) > 0
 
 
-@pytest.mark.parametrize(("statuses", "worst"), [((0, 0), 0), ((1, 0), 1), ((0, 1), 1)])
+@pytest.mark.parametrize(("statuses", "worst"), [((0, 0, 0), 0), ((1, 0, 0), 1), ((0, 1, 0), 1), ((0, 0, 1), 1)])
 def test_the_worst_status_counts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, statuses: tuple[int, int], worst: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, statuses: tuple[int, int, int], worst: int
 ) -> None:
     ran: list[list[str]] = []
     left = list(statuses)
@@ -38,8 +38,9 @@ def test_the_worst_status_counts(
     monkeypatch.setattr("subprocess.run", pretend)
     assert run.main() == worst
     assert ran[0][:2] == ["npm", "install"]
-    assert [command[command.index("--spec-version") + 1] for command in ran[1:]] == list(run.VERSIONS)
-    assert all("http://127.0.0.1:1/mcp" in command for command in ran[1:])
+    assert [command[command.index("--spec-version") + 1] for command in ran[1:3]] == list(run.VERSIONS)
+    assert all("http://127.0.0.1:1/mcp" in command for command in ran[1:3])
+    assert "tests.contract.conformance_sign_in" in ran[3]
 
 
 class _Listening:

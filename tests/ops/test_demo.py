@@ -24,14 +24,19 @@ def test_the_demo_walks_through_seven_steps(capsys: pytest.CaptureFixture[str]) 
     assert "Push to wait-result" in text
 
 
-async def test_it_stays_on_request_tells_how_to_connect_and_ends_in_order() -> None:
-    """Read through a pipe, as it comes; a signal that is no Ctrl-C ends it without a traceback, too."""
+@pytest.mark.parametrize(
+    ("how", "ends", "last"), [("--keep", signal.SIGINT, "\nStopped.\n"), ("--page", signal.SIGTERM, "Stopped.\n")]
+)
+async def test_it_stays_on_request_tells_how_to_connect_and_ends_in_order(
+    how: str, ends: signal.Signals, last: str
+) -> None:
+    """Read through a pipe, as it comes. To be told to end is no failure then: `make` has nothing to complain of."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "fmsg_mcpd",
         "demo",
-        "--keep",
+        how,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
@@ -43,7 +48,7 @@ async def test_it_stays_on_request_tells_how_to_connect_and_ends_in_order() -> N
             line = await process.stdout.readline()
             assert line, "".join(lines)
             lines.append(line.decode())
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(ends)
         rest = (await process.stdout.read()).decode()
         status = await process.wait()
     finally:
@@ -53,7 +58,10 @@ async def test_it_stays_on_request_tells_how_to_connect_and_ends_in_order() -> N
     text = "".join(lines)
     assert text.count("claude mcp add --transport http") == 2
     assert text.count("FMSG_API_URL=http://127.0.0.1:") == 2
-    assert (status, rest) == (128 + signal.SIGTERM, "Stopped.\n")
+    assert "fmsg-alice" in text
+    assert "fmsg-bob" in text
+    assert "Open the page:  http://127.0.0.1:" in text
+    assert (status, rest) == (0, last)
 
 
 def test_a_step_that_does_not_hold_is_told_and_fails_the_demo(

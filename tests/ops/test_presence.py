@@ -15,7 +15,7 @@ from ops.presence import MEAN_OVER_S, ProcessFacts, presence
 from telemetry import metrics
 
 
-class Listening:
+class FakeProcesses:
     """A memory store's list of processes that tells what was announced."""
 
     def __init__(self, trouble: Exception | None = None) -> None:
@@ -24,7 +24,7 @@ class Listening:
         self.trouble = trouble
 
     @property
-    def processes(self) -> Listening:
+    def processes(self) -> FakeProcesses:
         return self
 
     async def announce(self, process: Process) -> None:
@@ -56,14 +56,14 @@ async def test_a_process_is_there_while_it_runs(redis_store: RedisStore) -> None
 
 
 async def test_facts_are_asked_for_each_time() -> None:
-    store, numbers = Listening(), iter(range(1, 100))
+    store, numbers = FakeProcesses(), iter(range(1, 100))
     async with presence(store, role="worker", facts=lambda: {"jobs": float(next(numbers))}, every_s=0.001):
         assert [(await store.next()).facts["jobs"] for _ in range(3)] == [1.0, 2.0, 3.0]
     assert len(store.withdrawn) == 1
 
 
 async def test_a_process_that_stops_says_at_once_that_it_drains() -> None:
-    store, stop = Listening(), asyncio.Event()
+    store, stop = FakeProcesses(), asyncio.Event()
     async with presence(store, role="front", facts=dict, stop=stop, every_s=3600.0):
         assert (await store.next()).facts == {}
         stop.set()
@@ -72,7 +72,7 @@ async def test_a_process_that_stops_says_at_once_that_it_drains() -> None:
 
 @pytest.mark.parametrize("trouble", [LedgerUnavailable("Redis is away"), RuntimeError("a fault of ours")])
 async def test_trouble_is_passed_over(trouble: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    store = Listening(trouble)
+    store = FakeProcesses(trouble)
     with caplog.at_level(logging.DEBUG, logger="ops.presence"):
         async with presence(store, role="front", facts=dict, every_s=0.001):
             first, second = await store.next(), await store.next()

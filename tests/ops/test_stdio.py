@@ -79,12 +79,52 @@ def test_a_host_that_cannot_be_reached_is_an_error_result() -> None:
     assert "c2VjcmV0" not in json.dumps(list(answers.values()))
 
 
-def test_a_setting_that_cannot_be_used_is_said_on_standard_error() -> None:
-    """A host shows it in its log; standard output stays empty."""
-    answers, stderr, status = converse(HELLO, FMSG_MCP_WAIT_MAX_SECONDS="soon")
-    assert status == 2
-    assert answers == {}
+def test_a_setting_that_cannot_be_used_is_said_in_the_calls_and_on_standard_error() -> None:
+    """The server starts and lists all the same; the agent can tell its user what to correct."""
+    answers, stderr, status = converse(
+        HELLO, READY, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, call(3, "whoami"),
+        FMSG_MCP_WAIT_MAX_SECONDS="soon",
+    )  # fmt: skip
+    assert status == 0
+    assert len(answers[2]["result"]["tools"]) >= 15
+    error = answers[3]["result"]["structuredContent"]["error"]
+    assert error["kind"] == "not_configured"
+    assert "FMSG_MCP_WAIT_MAX_SECONDS" in error["reason"]
+    assert "start it again" in error["next"]
     assert "FMSG_MCP_WAIT_MAX_SECONDS" in stderr
+
+
+def test_on_a_terminal_it_says_that_it_waits_for_a_client_and_how_to_try_it() -> None:
+    ours, theirs = os.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "fmsg_mcpd", "stdio"], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    os.close(theirs)
+    assert child.stderr is not None
+    assert b"waits for an MCP client" in child.stderr.readline()
+    assert b"inspector" in child.stderr.readline()
+    os.close(ours)
+    out, _ = child.communicate(timeout=60)
+    assert out == b""
+
+
+def test_a_reader_that_is_gone_ends_the_process_although_its_input_stays_open() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "fmsg_mcpd", "stdio"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    assert child.stderr is not None
+    child.stdin.write(json.dumps(HELLO).encode() + b"\n")
+    child.stdin.flush()
+    assert child.stdout.readline()
+    child.stdout.close()
+    assert child.wait(timeout=60) == 0
+    child.stdin.close()
+    child.stderr.close()
 
 
 @pytest.mark.parametrize(

@@ -8,25 +8,25 @@ from tests.sandbox.conftest import Clock
 
 def test_a_fault_of_a_route_goes_before_one_of_any() -> None:
     faults = Faults()
-    faults.fail_next(ANY, Failure(status=500))
-    faults.fail_next("get", Failure(status=404))
+    faults.failures[ANY].append(Failure(status=500))
+    faults.failures["get"].append(Failure(status=404))
     found = [faults.failure("get"), faults.failure("get"), faults.failure("get")]
     assert [failure and failure.status for failure in found] == [404, 500, None]
 
 
 def test_delays_of_a_route_go_before_those_of_any() -> None:
     faults = Faults()
-    faults.delay(ANY, 2)
-    faults.delay("get", 1)
+    faults.delays_s[ANY] = 2
+    faults.delays_s["get"] = 1
     assert (faults.delay_s("get"), faults.delay_s("list")) == (1, 2)
-    faults.delay("get", 0)
+    del faults.delays_s["get"]
     assert faults.delay_s("get") == 2
 
 
 def test_hangs_and_lost_answers_are_used_up() -> None:
     faults = Faults()
-    faults.hang_next("get", times=2)
-    faults.lose_answers(ANY)
+    faults.hangs_left["get"] = 2
+    faults.lost_answers_left[ANY] = 1
     assert [faults.hangs("get") for _ in range(3)] == [True, True, False]
     assert [faults.loses_answer("list") for _ in range(2)] == [True, False]
 
@@ -34,7 +34,7 @@ def test_hangs_and_lost_answers_are_used_up() -> None:
 def test_nothing_is_armed_in_the_end() -> None:
     faults = Faults()
     armed = [faults.armed]
-    faults.hang_next("get")
+    faults.hangs_left["get"] = 1
     armed.append(faults.armed)
     faults.hangs("get")
     faults.hangs("get")

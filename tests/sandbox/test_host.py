@@ -91,8 +91,8 @@ async def test_hosts_are_announced_and_federate(tmp_path: Path) -> None:
             await session.get(announced[1]["url"])
         async with aiohttp.ClientSession() as other, other.post(f"{control}/accept_connections") as response:
             assert response.status == 200
-        async with session.get(announced[1]["url"]) as response:
-            assert response.status == 404
+        async with session.get(announced[1]["page"]) as response:
+            assert response.status == 200
         key = announced[0]["keys"]["@alice@A.test"]
         url = f"{announced[0]['url']}/fmsg/token"
         async with session.post(url, headers={"Authorization": f"Bearer {key}"}) as response:

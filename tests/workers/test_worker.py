@@ -11,13 +11,13 @@ from prometheus_client import REGISTRY
 
 from fmsg.http import HostHttp
 from fmsg.message import Draft
-from fmsg.tokens import KeyTokens
 from fmsg.webapi import WebApi
 from ledger.port import DeferredTask, Store
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
 from ledger.values import START, CallerKey, caller_key
 from sandbox.host import SandboxHost, serve
+from tests.key_tokens import KeyTokens
 from workers.queue import FAILURES, ArqQueue, MemoryQueue
 from workers.settings import WorkerSettings
 from workers.worker import make_jobs, make_queue, run_worker

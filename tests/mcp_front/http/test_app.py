@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -507,3 +508,85 @@ async def test_ten_callers_at_once_are_told_apart(running: Front) -> None:
         assert answer["result"]["content"][0]["text"] == address
 
     await asyncio.gather(*(asked(address) for address in [*keys] * 5))
+
+
+class TestPages:
+    """Browser pages of this machine, for example the MCP Inspector's on http://localhost:6274."""
+
+    async def test_a_page_of_this_machine_is_served(self, running: Front) -> None:
+        origin = {"Origin": "http://localhost:6274"}
+        asked = {
+            **origin,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization,content-type,mcp-protocol-version",
+        }
+        async with running.http.options(running.endpoint, headers=asked) as answer:
+            assert answer.status == 204
+            assert answer.headers["Access-Control-Allow-Origin"] == "http://localhost:6274"
+            allowed = answer.headers["Access-Control-Allow-Headers"]
+            assert all(name in allowed for name in ("authorization", "content-type", "mcp-protocol-version"))
+        status, answer_, headers = await post(running, running.key(), call("who"), **origin)
+        assert (status, "result" in answer_) == (200, True)
+        assert headers["Access-Control-Allow-Origin"] == "http://localhost:6274"
+        assert (await post(running, running.key(), call("who"), Origin="http://evil.example"))[0] == 403
+
+
+class TestRevocation:
+    """What does not come from the host is answered for a minute after the host last accepted the key, and no longer."""
+
+    @pytest.mark.parametrize(
+        ("method", "params"),
+        [
+            ("tools/call", {"name": "whoami", "arguments": {}}),
+            ("tools/call", {"name": "resolve_address", "arguments": {"name": "@bob@a.test"}}),
+            ("tools/call", {"name": "wait_subscriptions", "arguments": {"action": "list"}}),
+            (
+                "completion/complete",
+                {"ref": {"type": "ref/prompt", "name": "chat"}, "argument": {"name": "with", "value": ""}},
+            ),
+        ],
+    )
+    async def test_a_revoked_key_gets_no_answer_after_a_minute(self, method: str, params: dict[str, Any]) -> None:
+        clock = Clock()
+        async with front(product=True, clock=clock) as running:
+            key = running.key()
+            status, answer, _ = await post(running, key, request(method, params))
+            assert (status, "error" in answer) == (200, False)
+            running.host.control.revoke_key(key)
+            clock.now_s += 61
+            status, answer, _ = await post(running, key, request(method, params))
+            assert status == 200
+            assert "does not accept" in json.dumps(answer) or "refused" in json.dumps(answer)
+            assert "result" not in answer or answer["result"]["isError"]
+            assert (await post(running, key, request(method, params)))[0] == 401
+
+    async def test_a_new_session_of_a_revoked_key_is_told_no_address(self) -> None:
+        clock = Clock()
+        client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+        async with front(product=True, clock=clock) as running:
+            key = running.key()
+            _, answer, _ = await post(running, key, request("initialize", client))
+            assert "@alice@a.test" in answer["result"]["instructions"]
+            running.host.control.revoke_key(key)
+            clock.now_s += 61
+            _, answer, _ = await post(running, key, request("initialize", client))
+            assert "@alice@a.test" not in json.dumps(answer)
+
+    async def test_a_caller_in_use_costs_the_host_an_exchange_in_half_a_minute(self) -> None:
+        clock = Clock()
+        async with front(product=True, clock=clock) as running:
+            key = running.key()
+            for _ in range(60):
+                clock.now_s += 1
+                assert (await post(running, key, call("whoami")))[0] == 200
+            assert running.host.control.stats()["requests"]["token"] <= 3
+
+
+class Clock:
+    """POSIX seconds that go on only when told."""
+
+    def __init__(self) -> None:
+        self.now_s = time.time()
+
+    def __call__(self) -> float:
+        return self.now_s

@@ -199,7 +199,9 @@ def upload_of(uploads: ByteBudget, caller: CallerKey) -> Iterator[ByteShare]:
 
 async def take(uploads: ByteBudget, *pieces: bytes | None, declared: int | None = None) -> Any:
     with upload_of(uploads, ANN) as upload:
-        return (await read_body(feed(*pieces), declared=declared, budgets=BUDGETS, upload=upload)).value
+        return (
+            await read_body(feed(*pieces), declared=declared, budgets=BUDGETS, upload=upload, turn=asyncio.Lock())
+        ).value
 
 
 async def test_a_body_comes_in_one_piece_or_in_several() -> None:
@@ -223,7 +225,7 @@ async def test_what_is_too_large_is_refused(declared: int | None) -> None:
     uploads = ByteBudget(upload_limits(budgets))
     pieces = feed(*letters(2 * MIB, 2 * MIB, 2 * MIB))
     with pytest.raises(BodyRefused, match="FMSG_MCP_MAX_BODY_BYTES") as refused, upload_of(uploads, ANN) as upload:
-        await read_body(pieces, declared=declared, budgets=budgets, upload=upload)
+        await read_body(pieces, declared=declared, budgets=budgets, upload=upload, turn=asyncio.Lock())
     assert refused.value.status == 413
     assert uploads.total == 0
 
@@ -236,7 +238,7 @@ async def test_a_body_has_a_deadline() -> None:
 
     uploads = ByteBudget(upload_limits(BUDGETS))
     with pytest.raises(BodyRefused, match="FMSG_MCP_BODY_SECONDS") as refused, upload_of(uploads, ANN) as upload:
-        await read_body(receive, declared=None, budgets=Budgets(body_s=0.0), upload=upload)
+        await read_body(receive, declared=None, budgets=Budgets(body_s=0.0), upload=upload, turn=asyncio.Lock())
     assert refused.value.status == 408
 
 
@@ -260,7 +262,7 @@ async def test_a_body_that_is_counted_has_a_least_rate(monkeypatch: pytest.Monke
         pytest.raises(BodyRefused, match="slower than 160 KiB") as refused,
         upload_of(uploads, ANN) as upload,
     ):
-        await read_body(receive, declared=None, budgets=BUDGETS, upload=upload)
+        await read_body(receive, declared=None, budgets=BUDGETS, upload=upload, turn=asyncio.Lock())
     assert refused.value.status == 408
     assert uploads.total == 0
 
@@ -273,7 +275,9 @@ async def test_what_is_only_declared_holds_nothing() -> None:
         await never.wait()
 
     with upload_of(uploads, ANN) as upload:
-        idle = asyncio.ensure_future(read_body(receive, declared=4 * MIB, budgets=BUDGETS, upload=upload))
+        idle = asyncio.ensure_future(
+            read_body(receive, declared=4 * MIB, budgets=BUDGETS, upload=upload, turn=asyncio.Lock())
+        )
         await asyncio.sleep(0)
         assert uploads.total == 0
         idle.cancel()
@@ -283,12 +287,12 @@ async def test_what_is_only_declared_holds_nothing() -> None:
 async def test_bytes_are_counted_as_they_come() -> None:
     uploads = ByteBudget(upload_limits(BUDGETS))
     with upload_of(uploads, ANN) as one, upload_of(uploads, ANN) as two:
-        await read_body(feed(*letters(MIB, 1000)), declared=None, budgets=BUDGETS, upload=one)
+        await read_body(feed(*letters(MIB, 1000)), declared=None, budgets=BUDGETS, upload=one, turn=asyncio.Lock())
         assert uploads.total == MIB + 1000
-        await read_body(feed(*letters(FREE_BYTES)), declared=None, budgets=BUDGETS, upload=two)
+        await read_body(feed(*letters(FREE_BYTES)), declared=None, budgets=BUDGETS, upload=two, turn=asyncio.Lock())
         assert uploads.total == MIB + 1000
         with pytest.raises(OverBudget, match="FMSG_MCP_UPLOAD_BYTES_PER_CALLER"):
-            await read_body(feed(*letters(MIB, MIB)), declared=None, budgets=BUDGETS, upload=two)
+            await read_body(feed(*letters(MIB, MIB)), declared=None, budgets=BUDGETS, upload=two, turn=asyncio.Lock())
     assert uploads.total == 0
 
 
@@ -296,7 +300,7 @@ async def test_a_text_is_counted_as_large_as_it_is_in_memory() -> None:
     uploads = ByteBudget(upload_limits(BUDGETS))
     body = json.dumps("x" * 600_000 + "😀", ensure_ascii=False).encode()
     with pytest.raises(OverBudget, match="FMSG_MCP_UPLOAD_BYTES_PER_CALLER"), upload_of(uploads, ANN) as upload:
-        await read_body(feed(body), declared=None, budgets=BUDGETS, upload=upload)
+        await read_body(feed(body), declared=None, budgets=BUDGETS, upload=upload, turn=asyncio.Lock())
 
 
 async def test_others_have_their_turn_while_a_large_body_is_read() -> None:
@@ -310,6 +314,27 @@ async def test_others_have_their_turn_while_a_large_body_is_read() -> None:
 
     counting = asyncio.ensure_future(count())
     with upload_of(ByteBudget(upload_limits(BUDGETS)), ANN) as upload:
-        await read_body(feed(*letters(MIB)), declared=None, budgets=BUDGETS, upload=upload)
+        await read_body(feed(*letters(MIB)), declared=None, budgets=BUDGETS, upload=upload, turn=asyncio.Lock())
     counting.cancel()
     assert turns >= MIB // SMALL_BYTES - 1
+
+
+async def test_one_piece_of_one_body_is_read_in_each_turn_of_the_loop() -> None:
+    """However many are read at the same time, others wait for one piece."""
+    turn, uploads = asyncio.Lock(), ByteBudget(upload_limits(Budgets()))
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async def one() -> None:
+        with upload_of(uploads, ANN) as upload:
+            await read_body(feed(*letters(MIB)), declared=None, budgets=Budgets(), upload=upload, turn=turn)
+
+    counting = asyncio.ensure_future(count())
+    await asyncio.gather(*(one() for _ in range(10)))
+    counting.cancel()
+    assert turns >= 10 * (MIB // SMALL_BYTES) - 1

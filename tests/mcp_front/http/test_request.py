@@ -118,6 +118,13 @@ def test_an_unsupported_version_names_those_there_are() -> None:
     assert all(version in rejected.value.message for version in supported)
 
 
+@pytest.mark.parametrize("version", ["2023-01-01", "2030-01-01", "latest", ""])
+def test_a_version_that_nobody_speaks_is_told_so_whatever_the_body(version: str) -> None:
+    with pytest.raises(Rejected, match="2026-07-28, 2025-11-25, 2025-06-18") as rejected:
+        read({"jsonrpc": "2.0", "id": 1, "method": "ping"}, [("mcp-protocol-version", version)])
+    assert (rejected.value.code, rejected.value.request_id) == (-32022, 1)
+
+
 def test_arguments_repeated_in_headers_have_to_be_the_same() -> None:
     envelope = read(call("by_region", arguments={"region": "eu"}), modern("by_region", ("mcp-param-region", "eu")))
     assert envelope is not None

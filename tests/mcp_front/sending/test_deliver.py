@@ -11,19 +11,19 @@ import pytest
 
 from fmsg.errors import FmsgError, HostUnreachable
 from fmsg.http import Deadlines, HostHttp
-from fmsg.tokens import KeyTokens
 from fmsg.webapi import WebApi
 from ledger.port import DeferredTask, LedgerUnavailable
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
 from ledger.values import caller_key
 from mcp_front.failures import ToolFailure
+from mcp_front.sending.compose import DEFAULT_TYPE, Outgoing
 from mcp_front.sending.deliver import DRAFT_LIFE_S, LOOK_DELAYS_S, Delivered, Post
-from mcp_front.sending.outgoing import Outgoing, compose
 from mcp_front.sending.uploads import Upload
 from sandbox.control import Control
 from sandbox.host import SandboxHost, serve
 from tests.fake_redis import FreezingTopology
+from tests.key_tokens import KeyTokens
 from tests.mcp_front.agents import until
 
 ANN = "@ann@here.test"
@@ -54,9 +54,18 @@ class Desk:
         return [(task.kind, task.message_id) for task in await self.store.deferred.due(100)]
 
 
+def outgoing(*, body: str, **more: Any) -> Outgoing:
+    """A message of Ann's to Cat."""
+    told: dict[str, Any] = {
+        "topic": "t", "type": DEFAULT_TYPE, "important": False, "no_reply": False, "parent": None, "parent_id": None,
+        "uploads": (), "redactions": 0, "redacted": frozenset(),
+    }  # fmt: skip
+    return Outgoing(from_=ANN, to=(CAT,), body=body, size_bytes=len(body.encode()), **told | more)
+
+
 def message(*files: str, **more: Any) -> Outgoing:
     uploads = tuple(Upload(name, "text/plain", b"content") for name in files)
-    return compose(from_=ANN, to=(CAT,), topic="t", body="hello", uploads=uploads, **more)
+    return outgoing(body="hello", uploads=uploads, **more)
 
 
 @pytest.fixture

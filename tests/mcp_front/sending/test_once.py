@@ -11,20 +11,21 @@ import redis
 
 from fmsg.errors import BadInput, HostRefused
 from fmsg.http import Deadlines, HostHttp
-from fmsg.tokens import KeyTokens
 from fmsg.webapi import WebApi
 from ledger.port import Documents, LedgerUnavailable, Store
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
 from ledger.values import caller_key
 from mcp_front.failures import ToolFailure
+from mcp_front.sending.compose import Outgoing
 from mcp_front.sending.deliver import LOOK_DELAYS_S, Delivered, Post, Steps
 from mcp_front.sending.once import KIND, LEASE_S, Once, Repeated, content_hash, document_name
-from mcp_front.sending.outgoing import Outgoing, compose
 from sandbox.control import Control
 from sandbox.host import SandboxHost, serve
 from tests.fake_redis import FreezingTopology
+from tests.key_tokens import KeyTokens
 from tests.mcp_front.agents import until
+from tests.mcp_front.sending.test_deliver import outgoing
 
 ANN = "@ann@here.test"
 CAT = "@cat@here.test"
@@ -113,7 +114,7 @@ class Hooked:
 
 
 def message(body: str) -> Outgoing:
-    return compose(from_=ANN, to=(CAT,), topic="t", body=body)
+    return outgoing(body=body)
 
 
 def killed_at(step: str) -> Callable[[str], Any]:

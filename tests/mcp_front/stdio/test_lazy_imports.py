@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-PRELUDE = "import sys\nfrom mcp_front.stdio.lazy_imports import import_lean\nimport_lean()\n"
+PRELUDE = "import sys\nfrom mcp_front.stdio.lazy_imports import import_lazily\nimport_lazily()\n"
 
 
 def run(code: str) -> str:
@@ -52,7 +52,7 @@ def test_names_that_are_nowhere_are_missing_as_usual() -> None:
 
 
 def test_what_is_imported_already_stays_as_it_is() -> None:
-    out = run("import mcp.client\nfrom mcp import Client\nimport_lean()\nimport mcp\nprint(mcp.Client is Client)\n")
+    out = run("import mcp.client\nfrom mcp import Client\nimport_lazily()\nimport mcp\nprint(mcp.Client is Client)\n")
     assert out.strip() == "True"
 
 

@@ -15,8 +15,8 @@ from fmsg.http import HostHttp
 from ledger.port import Store
 from ledger.store import MemoryStore
 from mcp_front.settings import FrontSettings
-from mcp_front.stdio.early_initialize import Greeted
-from mcp_front.stdio.file_descriptors import Wire
+from mcp_front.stdio.early_initialize import AlreadyRead
+from mcp_front.stdio.file_descriptors import ClientDescriptors
 from mcp_front.stdio.pipes import Lines, Sink, lines_from, sink_to
 from mcp_front.stdio.serve import serve_stdio
 from mcp_front.tools.tool import Tool
@@ -77,11 +77,16 @@ async def session(
     api_url: str | None = "",
     broken: Exception | None = None,
     tools: Mapping[str, Tool] | None = None,
-    greeted: Greeted | None = None,
+    already_read: AlreadyRead | None = None,
+    fault: str | None = None,
+    deaf: bool = False,
 ) -> AsyncIterator[Session]:
     """A running server. Empty key and URL stand for good ones."""
     host, fake = SandboxHost("a.test"), FakeToolbox()
     to_server, to_client = os.pipe(), os.pipe()
+    if deaf:
+        os.close(to_client[0])
+        to_client = (os.open(os.devnull, os.O_RDONLY), to_client[1])
     async with serve(host) as url, lines_from(to_client[0]) as lines, asyncio.TaskGroup() as tasks:
         sink_context = sink_to(to_server[1])
         client = Session(lines, await sink_context.__aenter__(), fake, host)
@@ -98,13 +103,14 @@ async def session(
         async def run() -> None:
             await serve_stdio(
                 FrontSettings(transport="stdio", api_url=url if api_url == "" else api_url),
-                Wire(to_server[0], to_client[1]),
+                ClientDescriptors(to_server[0], to_client[1]),
                 api_key=host.control.create_key("@ann@a.test") if api_key == "" else api_key,
                 backend=backend,
                 version="1.2.3",
                 stop=client.stop,
                 tools=tools or fake.tools,
-                greeted=greeted or Greeted(),
+                already_read=already_read or AlreadyRead(),
+                fault=fault,
             )
             client.ended.set()
             os.close(to_client[1])
@@ -189,25 +195,71 @@ async def test_progress_and_cancellation() -> None:
         assert (await client.ask(call("who", id_=6)))["id"] == 6
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        (b"not json", -32700),
-        (b"\xff\xfe", -32700),
-        (b"[" * 100_000, -32700),
-        (b"[]", -32600),
-        (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', -32600),
-        (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', -32600),
-        (b"7", -32600),
-    ],
-)
-async def test_what_is_no_message_is_told_so_and_the_session_goes_on(line: bytes, code: int) -> None:
+async def test_what_is_no_message_is_told_so_and_the_session_goes_on() -> None:
     async with session() as client:
         await client.begin()
-        answer = await client.ask(line)
-        assert (answer["id"], answer["error"]["code"]) == (None, code)
+        for line, request_id in ((b"not json", None), (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', 1.5)):
+            answer = await client.ask(line)
+            assert (answer["id"], "error" in answer) == (request_id, True)
         await client.say(b"", b"  ")
         assert (await client.ask(request("ping", id_="p")))["id"] == "p"
+
+
+async def test_half_a_surrogate_pair_is_the_arguments_own_error() -> None:
+    async with session() as client:
+        await client.begin()
+        line = json.dumps(call("size", id_=4, data="\ud800")).encode()
+        answer = await client.ask(line)
+        assert (answer["id"], answer["result"]["isError"]) == (4, True)
+        assert answer["result"]["content"][0]["text"].startswith("data: holds half a surrogate pair")
+
+
+async def test_what_a_client_gets_back_may_be_half_a_surrogate_pair() -> None:
+    async with session() as client:
+        await client.begin()
+        assert (await client.ask(request("ping", id_="\ud800")))["id"] == "\ud800"
+        assert (await client.ask(request("\udc00", id_=2)))["id"] == 2
+        progress = await client.ask(call("hold", id_=5, token="\ud800"))
+        assert progress["params"]["progressToken"] == "\ud800"
+        client.toolbox.release.set()
+        assert (await client.hear())["id"] == 5
+
+
+@pytest.mark.parametrize("request_id", [[], {}, None, True, 1.5, ["a"], {"a": 1}])
+async def test_a_cancellation_of_anything_leaves_the_session_as_it_is(request_id: object) -> None:
+    async with session() as client:
+        await client.begin()
+        await client.say(call("hold", id_=5))
+        await client.toolbox.until(holding=1)
+        await client.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}})
+        assert (await client.ask(call("who", id_=6)))["id"] == 6
+        assert client.toolbox.holding == 1
+        client.toolbox.release.set()
+        assert (await client.hear())["id"] == 5
+
+
+async def test_nothing_is_served_before_initialize() -> None:
+    async with session() as client:
+        for method in ("tools/list", "prompts/list", "resources/list", "tools/call"):
+            answer = await client.ask(request(method, {"name": "who"} if method == "tools/call" else None))
+            assert "initialize" in answer["error"]["message"]
+        assert client.opened == 0
+
+
+async def test_a_wrong_setting_is_told_by_every_call_and_ends_nothing() -> None:
+    async with session(fault="FMSG_MCP_PORT: must be a number.") as client:
+        await client.begin()
+        assert (await client.ask(request("tools/list")))["result"]["tools"]
+        for _ in range(2):
+            result = (await client.ask(call("who")))["result"]
+            assert result["isError"]
+            assert "FMSG_MCP_PORT: must be a number." in result["content"][0]["text"]
+        assert client.opened == 0
+
+
+async def test_a_reader_that_is_gone_ends_the_server_although_its_input_stays_open() -> None:
+    async with session(deaf=True) as client:
+        await client.ended.wait()
 
 
 async def test_a_64_bit_id_is_exact() -> None:
@@ -251,6 +303,6 @@ async def test_a_call_that_does_not_end_is_cancelled(monkeypatch: pytest.MonkeyP
 
 async def test_an_answer_that_was_given_is_not_given_again() -> None:
     line = json.dumps(INITIALIZE).encode() + b"\n"
-    async with session(greeted=Greeted(line + b'{"jsonrpc": "2.0", "method": "notif', 0)) as client:
+    async with session(already_read=AlreadyRead(line + b'{"jsonrpc": "2.0", "method": "notif', 0)) as client:
         await client.say(b'ications/initialized"}', request("ping", id_=0))
         assert await client.hear() == {"jsonrpc": "2.0", "id": 0, "result": {}}

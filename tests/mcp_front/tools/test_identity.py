@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fmsg.directory import Directory
+from mcp_front.settings import FrontSettings
 from tests.mcp_front.agents import Transport, World
 
 
@@ -18,6 +19,13 @@ async def test_whoami(world: World, transport: Transport) -> None:
         "transport": transport,
     }
     assert all(value in got.text for value in got.fields.values())
+
+
+async def test_whoami_shows_the_public_url_where_there_is_one(world: World) -> None:
+    settings = FrontSettings(transport="http", api_public_url="https://fmsgapi.example.com")
+    got = await world.agent("ann", transport="http", settings=settings).call("whoami")
+    assert got.fields["api_url"] == "https://fmsgapi.example.com"
+    assert "127.0.0.1" not in got.text
 
 
 @pytest.mark.parametrize(

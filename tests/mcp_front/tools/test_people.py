@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fmsg.directory import Directory
 from fmsg.message import Draft
 from tests.mcp_front.agents import Agent, World
 
@@ -92,3 +93,17 @@ async def test_a_draft_has_no_time_of_sending(ann: Agent, bob: Agent) -> None:
     status = await ann.call("delivery_status", id=str(draft_id))
     assert status["sent_at"] is None
     assert "not sent" in status.text
+
+
+async def test_recipients_is_another_name_for_add_to(ann: Agent, bob: Agent, cat: Agent) -> None:
+    root = await ann.send(bob)
+    got = await ann.call("add_recipients", id=root, recipients=[cat.address])
+    assert got["add_to"] == [cat.address]
+    both = await ann.call("add_recipients", id=root, recipients=[cat.address], add_to=[cat.address])
+    assert both.text.startswith("recipients: add_recipients has no such argument")
+
+
+async def test_short_names_of_added_recipients_are_told(world: World, bob: Agent) -> None:
+    ann = world.agent("ann", directory=Directory(default_domain="here.test"))
+    got = await ann.call("add_recipients", id=await ann.send(bob), add_to=["cat"])
+    assert got["resolved"] == [{"input": "cat", "address": "@cat@here.test"}]

@@ -70,7 +70,7 @@ async def test_the_largest_id_goes_through_unharmed(world: World, ann: Agent) ->
     assert got["message"]["id"] == str(MAX_ID)
     thread = await ann.call("get_thread", id=str(MAX_ID))
     assert thread["root_id"] == thread["trigger_id"] == thread["reply_target_id"] == str(MAX_ID)
-    assert (await ann.call("mark_read", ids=[str(MAX_ID)]))["marked"] == [str(MAX_ID)]
+    assert (await ann.call("mark_read", ids=[str(MAX_ID)]))["marked"][0]["id"] == str(MAX_ID)
 
 
 async def test_an_unknown_message_is_an_error_with_the_hosts_words(ann: Agent) -> None:
@@ -96,7 +96,7 @@ async def test_a_thread_has_its_messages_root_first(ann: Agent, bob: Agent) -> N
     assert thread["root_id"] == root_id
     assert thread["trigger_id"] == thread["reply_target_id"] == answer
     assert thread["complete"] is True
-    assert thread["terminal"] is False
+    assert (thread["terminal"], thread["no_reply"], thread["thread_topic"]) == (False, False, "Lunch")
     assert thread["participants"] == [bob.address]
     assert [message["body"] for message in thread["messages"]] == ["Thursday?", "Friday!"]
     assert [message["pid"] for message in thread["messages"]] == [None, root_id]
@@ -140,6 +140,12 @@ async def test_a_long_thread_shows_the_root_and_the_newest_and_says_what_is_miss
     assert [message["body"] for message in only["messages"]] == ["message 7"]
 
 
+async def test_the_reference_servers_name_for_the_cut_of_a_body_works_too(ann: Agent, cat: Agent) -> None:
+    root_id = await ann.send(cat, "0123456789")
+    got = await ann.call("get_thread", id=root_id, max_body_bytes_per_message=3)
+    assert got["messages"][0]["body"] == "012"
+
+
 async def test_bodies_of_a_thread_are_cut_where_asked(ann: Agent, cat: Agent) -> None:
     message_id = await ann.send(cat, "x" * 100)
     thread = await ann.call("get_thread", id=message_id, max_body_bytes=10)
@@ -168,7 +174,8 @@ async def test_mark_read_marks_what_it_can_and_says_why_not(ann: Agent, bob: Age
     await ann.send(bob)
     message_id = (await bob.newest())["id"]
     got = await bob.call("mark_read", ids=[message_id, "4711", message_id])
-    assert got["marked"] == [message_id]
+    (marked,) = got["marked"]
+    assert (marked["id"], marked["time_read"][-1]) == (message_id, "Z")
     assert [failure["id"] for failure in got["failed"]] == ["4711"]
     assert got["failed"][0]["reason"] in got.text
     assert (await bob.newest())["read"] is True
@@ -191,3 +198,21 @@ async def test_the_delivery_to_an_address_that_acts_is_on_one_line(world: World,
     message_id = world.here.deliver("@x@there.test", [ann.address, "@a\n\u202eb@there.test"])
     got = await ann.call("delivery_status", id=str(message_id))
     assert [item["addr"] for item in got["recipients"]][1] == "@a<U+000A><U+202E>b@there.test"
+
+
+async def test_a_large_body_is_whole_in_the_structured_content_alone(world: World, ann: Agent) -> None:
+    body = "0123456789" * 100_000
+    message_id = world.here.deliver("@x@there.test", [ann.address], body=body, type_="text/plain")
+    got = await ann.call("get_message", id=str(message_id), max_body_bytes=2_000_000)
+    assert got["body"] == body
+    assert len(got.text) < 150_000
+    assert "Cut here: the structured content" in got.text
+
+
+async def test_credentials_in_a_large_body_are_replaced_everywhere(world: World, ann: Agent) -> None:
+    key = "fmsgk_abc_" + "A1" * 16
+    body = f"{'x' * 200_000} {key} {'y' * 200_000} {key}"
+    message_id = world.here.deliver("@x@there.test", [ann.address], body=body, type_="text/plain")
+    got = await ann.call("get_message", id=str(message_id), max_body_bytes=2_000_000)
+    assert got["body"].count("[redacted fmsg key]") == 2
+    assert "A1A1" not in got.result.model_dump_json()

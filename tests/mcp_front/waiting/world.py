@@ -172,7 +172,7 @@ class FakeCaller:
             raise self.refusal
         return AccessToken(value=self._token, address=ME, expires_at_s=wall_s() + 3600.0)
 
-    async def confirm(self, *, within_s: float = 60.0) -> None:
+    async def confirm(self, *, within_s: float = 60.0, ahead_s: float = 0.0) -> None:
         self.confirmed += 1
         if within_s == 0.0:
             self._token = self.next_token

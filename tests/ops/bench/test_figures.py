@@ -49,12 +49,12 @@ def test_the_figures_of_rounds_and_times() -> None:
 @pytest.mark.parametrize(
     ("aim", "found", "holds"),
     [
-        (Aim(what="", scene="hold", figure="once", most=3), 3.0, True),
-        (Aim(what="", scene="hold", figure="once", most=2), 3.0, False),
-        (Aim(what="", scene="hold", figure="once", least=4), 3.0, False),
-        (Aim(what="", scene="hold", figure="once", of="ratio", least=2), 2.0, True),
-        (Aim(what="", scene="hold", figure="times", of="p99", most=100), 99.0, True),
-        (Aim(what="", scene="hold", figure="later", of="growth", since="once", most=20), 20.0, True),
+        (Aim("", "hold", "once", most=3), 3.0, True),
+        (Aim("", "hold", "once", most=2), 3.0, False),
+        (Aim("", "hold", "once", least=4), 3.0, False),
+        (Aim("", "hold", "once", of="ratio", least=2), 2.0, True),
+        (Aim("", "hold", "times", of="p99", most=100), 99.0, True),
+        (Aim("", "hold", "later", of="growth", since="once", most=20), 20.0, True),
     ],
 )
 def test_an_aim_reads_its_number(aim: Aim, found: float, holds: bool) -> None:
@@ -64,11 +64,9 @@ def test_an_aim_reads_its_number(aim: Aim, found: float, holds: bool) -> None:
 
 
 def test_an_aim_without_its_figure_is_not_measured() -> None:
-    assert Aim(what="", scene="wake", figure="none", most=1).reached(a_run(a_scene())) is None
-    assert (
-        Aim(what="", scene="hold", figure="later", of="growth", since="none", most=1).reached(a_run(a_scene())) is None
-    )
-    assert Aim(what="", scene="hold", figure="once", of="p99", most=1).reached(a_run(a_scene())) is None
+    assert Aim("", "wake", "none", most=1).reached(a_run(a_scene())) is None
+    assert Aim("", "hold", "later", of="growth", since="none", most=1).reached(a_run(a_scene())) is None
+    assert Aim("", "hold", "once", of="p99", most=1).reached(a_run(a_scene())) is None
 
 
 def test_every_aim_has_one_bound() -> None:

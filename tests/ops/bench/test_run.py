@@ -9,7 +9,7 @@ import pytest
 
 from ops.bench.aims import AIMS
 from ops.bench.figures import read, write
-from ops.bench.run import PLAYS, SCENARIOS, Options, Refused, bench, play
+from ops.bench.run import PLAYS, SCENARIOS, BenchOptions, BenchRefused, bench, play
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the bench reads /proc")
 
@@ -17,7 +17,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the bench reads /pro
 @linux
 async def test_a_tiny_run_measures_every_scenario() -> None:
     said: list[str] = []
-    run = await play(Options(size="tiny"), say=said.append)
+    run = await play(BenchOptions(size="tiny"), say=said.append)
     assert [scene.name for scene in run.scenes] == ["stdio", "tools", "wake", "rate", "one caller", "hold", "soak"]
     assert len(said) == len(SCENARIOS)
     assert read(write(run)) == run
@@ -38,13 +38,13 @@ async def test_a_tiny_run_measures_every_scenario() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (Options(url="https://127.0.0.1:1/mcp", keys="k"), "no TLS"),
-        (Options(url="http://mcp.example.org/mcp", keys="k"), "not this machine"),
-        (Options(url="http://127.0.0.1:1/mcp"), "--keys"),
+        (BenchOptions(url="https://127.0.0.1:1/mcp", keys="k"), "no TLS"),
+        (BenchOptions(url="http://mcp.example.org/mcp", keys="k"), "not this machine"),
+        (BenchOptions(url="http://127.0.0.1:1/mcp"), "--keys"),
     ],
 )
-async def test_what_the_bench_does_not_do(options: Options, told: str) -> None:
-    with pytest.raises(Refused, match=told):
+async def test_what_the_bench_does_not_do(options: BenchOptions, told: str) -> None:
+    with pytest.raises(BenchRefused, match=told):
         await play(options)
 
 
@@ -52,7 +52,7 @@ async def test_what_the_bench_does_not_do(options: Options, told: str) -> None:
 def test_a_server_that_is_not_there_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keys = tmp_path / "keys"
     keys.write_text("# of two callers\nfmsgk_a\nfmsgk_b\n")
-    assert bench(Options(url="http://127.0.0.1:1/mcp", keys=str(keys))) == 2
+    assert bench(BenchOptions(url="http://127.0.0.1:1/mcp", keys=str(keys))) == 2
     assert capsys.readouterr().err.startswith("fmsg-mcpd bench: ")
 
 
@@ -60,7 +60,7 @@ def test_a_server_that_is_not_there_is_a_sentence(tmp_path: Path, capsys: pytest
 def test_a_process_is_named_with_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keys = tmp_path / "keys"
     keys.write_text("fmsgk_a\nfmsgk_b\n")
-    assert bench(Options(url="http://127.0.0.1:1/mcp", keys=str(keys), pids=("front",))) == 2
+    assert bench(BenchOptions(url="http://127.0.0.1:1/mcp", keys=str(keys), pids=("front",))) == 2
     assert "NAME=PID" in capsys.readouterr().err
 
 
@@ -68,5 +68,5 @@ def test_the_command_line_knows_every_scenario() -> None:
     from ops.cli import parser
 
     for name in SCENARIOS:
-        assert parser().parse_args(["bench", "--only", name]).only == [name]
+        assert parser().parse_args(["bench", "--only", name]).scenarios == [name]
     assert set(PLAYS) < set(SCENARIOS)

@@ -10,7 +10,6 @@ import pytest
 
 from daemon.daemon import Daemon
 from fmsg.http import HostHttp
-from fmsg.tokens import KeyTokens
 from ledger.operators import Order
 from ledger.port import FeedReport, Member
 from ledger.store import RedisStore
@@ -19,6 +18,7 @@ from ops.caller.orders import IDS_SHOWN, forget, reconcile, reconnect
 from ops.caller.view import KINDS
 from sandbox.host import SandboxHost, serve
 from tests.daemon.world import quick
+from tests.key_tokens import KeyTokens
 
 ANN = "@ann@here.test"
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from fmsg.http import HostHttp
-from fmsg.tokens import KeyTokens
 from ledger.embedded import free_port
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
@@ -20,6 +19,7 @@ from ledger.values import caller_key
 from ops.cli import main
 from ops.processes import Child
 from ops.sandbox_control import SandboxControl
+from tests.key_tokens import KeyTokens
 
 ANN = "@ann@here.test"
 SEAL_KEY = SealKeys.generate()
@@ -47,7 +47,7 @@ async def run(*arguments: str, **changes: str) -> tuple[int | None, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-class House:
+class CallerFleet:
     """A sandbox host and a daemon as processes, with somebody whose feed is live."""
 
     def __init__(self, control: SandboxControl, env: dict[str, str], api_key: str) -> None:
@@ -64,7 +64,7 @@ class House:
 
 
 @pytest.fixture
-async def house(redis_url: str, tmp_path: Path) -> AsyncIterator[House]:
+async def fleet(redis_url: str, tmp_path: Path) -> AsyncIterator[CallerFleet]:
     async with AsyncExitStack() as stack:
         sandbox = await Child.start("sandbox", "sandbox", "--json", "--domain", "here.test", env={}, log_dir=tmp_path)
         stack.push_async_callback(sandbox.stop)
@@ -85,39 +85,39 @@ async def house(redis_url: str, tmp_path: Path) -> AsyncIterator[House]:
         async with asyncio.timeout(30):
             while (report := await store.activations.feed(key)) is None or not report.live:
                 pass
-        yield House(control, env, api_key)
+        yield CallerFleet(control, env, api_key)
 
 
 @pytest.mark.processes
-async def test_a_caller_is_shown_and_helped(house: House) -> None:
-    await house.control.call("deafen")
-    await house.control.call("deliver", **{"from": "@bob@far.test", "to": [ANN]})
-    code, told = await house.caller()
+async def test_a_caller_is_shown_and_helped(fleet: CallerFleet) -> None:
+    await fleet.control.call("deafen")
+    await fleet.control.call("deliver", **{"from": "@bob@far.test", "to": [ANN]})
+    code, told = await fleet.caller()
     assert code == 0
     assert told["remarks"][0]["what"] == "its feed is live"
     assert (told["feed"]["live"] if "live" in told["feed"] else told["feed"]["state"]) in (True, "live")
     assert told["ledger"]["held"] == 0
 
-    code, told = await house.caller("--reconcile")
+    code, told = await fleet.caller("--reconcile")
     assert code == 0
     assert "1 messages were missing" in told["outcome"]["came"]
     assert told["ledger"]["tail"] == []
     assert [entry["source"] for entry in told["ledger"]["head"]] == ["reconcile"]
     assert "@bob" not in json.dumps(told)
 
-    connects = (await house.control.call("stats"))["connects"]
-    code, told = await house.caller("--reconnect")
+    connects = (await fleet.control.call("stats"))["connects"]
+    code, told = await fleet.caller("--reconnect")
     assert code == 0
     assert told["outcome"]["came"].startswith("its feed began anew and is live")
-    assert (await house.control.call("stats"))["connects"] == connects + 1
+    assert (await fleet.control.call("stats"))["connects"] == connects + 1
 
-    code, told = await house.caller("--forget")
+    code, told = await fleet.caller("--forget")
     assert code == 0
     assert told["ledger"] is None
     assert told["remarks"][0]["what"] == "it is not known here"
-    assert (await house.control.call("stats"))["open_sockets"] == 0
+    assert (await fleet.control.call("stats"))["open_sockets"] == 0
 
-    code, told = await house.caller("--reconnect")
+    code, told = await fleet.caller("--reconnect")
     assert code == 1
     assert "nothing to reconnect" in told["outcome"]["came"]
 
@@ -149,7 +149,7 @@ async def test_redis_that_is_away_is_said() -> None:
     ("arguments", "changes", "told"),
     [
         ([ANN], {"FMSG_API_URL": ""}, "FMSG_API_URL is not set"),
-        ([ANN], {"FMSG_API_URL": "ftp://x"}, "API URL"),
+        ([ANN], {"FMSG_API_URL": "ftp://x"}, "FMSG_API_URL"),
         ([ANN], {"FMSG_REDIS_URL": ""}, "FMSG_REDIS_URL is not set"),
         ([ANN], {"FMSG_SEAL_KEY": ""}, "FMSG_SEAL_KEY is not set"),
         (["ann"], {}, "short name"),

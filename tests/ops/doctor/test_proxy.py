@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from ledger.embedded import free_port
-from ops.doctor.proxy import NOBODY, Held, check_proxy, judge
+from ops.doctor.proxy import NOBODY, HeldWait, check_proxy, judge
 
 KEY = "fmsgk_c2VjcmV0c2VjcmV0"
 ANSWER = {"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "No message."}]}}
@@ -26,8 +26,8 @@ def held(
     status: int = 200,
     streamed: bool = True,
     cut: str | None = None,
-) -> Held:
-    return Held(status=status, streamed=streamed, signs_s=signs_s, ended_s=ended_s, text=text, cut=cut)
+) -> HeldWait:
+    return HeldWait(status=status, streamed=streamed, signs_s=signs_s, ended_s=ended_s, text=text, cut=cut)
 
 
 def told(answer: dict[str, Any]) -> str:
@@ -56,7 +56,7 @@ class TestJudging:
             (held(1, text=told({"result": [1]}), streamed=False), "failure", ["signs of life are held back"]),
         ],
     )
-    def test_what_came_tells_of_the_way(self, came: Held, level: str, words: list[str]) -> None:
+    def test_what_came_tells_of_the_way(self, came: HeldWait, level: str, words: list[str]) -> None:
         found = judge(came, tried="hold a wait", hold_s=75.0)
         assert found.level == level, found
         assert all(word in f"{found.came} {found.do}" for word in words), found

@@ -15,7 +15,7 @@ from fmsg.errors import BadInput
 from ledger.embedded import EmbeddedRedis, free_port
 from ledger.seal import SealKeys
 from ops.cli import main
-from ops.doctor.run import Group, Options, examine, likely_role, read_key, secrets_of
+from ops.doctor.run import DoctorOptions, Group, examine, likely_role, read_key, secrets_of
 from ops.own_redis import own_redis
 from sandbox.host import SandboxHost, serve
 
@@ -23,7 +23,7 @@ ALICE = "@alice@here.test"
 SEAL_KEY = SealKeys.generate()
 
 
-class Place:
+class HostWithKey:
     """A host with somebody on it."""
 
     def __init__(self, host: SandboxHost, url: str) -> None:
@@ -32,10 +32,10 @@ class Place:
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[Place]:
+async def place() -> AsyncIterator[HostWithKey]:
     host = SandboxHost("here.test")
     async with serve(host) as url:
-        yield Place(host, url)
+        yield HostWithKey(host, url)
 
 
 async def run(*arguments: str, **environ: str) -> tuple[int, str, str]:
@@ -57,7 +57,7 @@ async def run(*arguments: str, **environ: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.processes
-async def test_stdio_that_is_well(place: Place) -> None:
+async def test_stdio_that_is_well(place: HostWithKey) -> None:
     status, out, err = await run(FMSG_API_URL=place.url, FMSG_API_KEY=place.key)
     assert (status, err) == (0, "")
     assert f"it acts as {ALICE}" in out
@@ -66,7 +66,7 @@ async def test_stdio_that_is_well(place: Place) -> None:
 
 
 @pytest.mark.processes
-async def test_stdio_with_a_key_that_is_not_accepted(place: Place) -> None:
+async def test_stdio_with_a_key_that_is_not_accepted(place: HostWithKey) -> None:
     status, out, _ = await run(FMSG_API_URL=place.url, FMSG_API_KEY="fmsgk_bm9ib2R5bm9ib2R5")
     assert status == 1
     assert "FAILED   token" in out
@@ -75,7 +75,7 @@ async def test_stdio_with_a_key_that_is_not_accepted(place: Place) -> None:
 
 
 @pytest.mark.processes
-async def test_a_fleet_that_is_well(place: Place, redis_url: str, tmp_path: Path) -> None:
+async def test_a_fleet_that_is_well(place: HostWithKey, redis_url: str, tmp_path: Path) -> None:
     (tmp_path / "key").write_text(f"{place.key}\n")
     environ = {"FMSG_API_URL": place.url, "FMSG_REDIS_URL": redis_url, "FMSG_SEAL_KEY": SEAL_KEY}
     status, out, err = await run("--json", "--key-file", str(tmp_path / "key"), **environ)
@@ -92,7 +92,7 @@ async def test_a_fleet_that_is_well(place: Place, redis_url: str, tmp_path: Path
 
 
 @pytest.mark.processes
-async def test_redis_that_is_away_is_said_without_its_password(place: Place, redis_server: EmbeddedRedis) -> None:
+async def test_redis_that_is_away_is_said_without_its_password(place: HostWithKey, redis_server: EmbeddedRedis) -> None:
     url = f"redis://:hunter2hunter2@127.0.0.1:{redis_server.port}/0"
     environ = {"FMSG_API_URL": place.url, "FMSG_REDIS_URL": url, "FMSG_SEAL_KEY": SEAL_KEY}
     status, out, err = await run("--only", "redis", **environ)
@@ -106,7 +106,7 @@ async def test_redis_that_is_away_is_said_without_its_password(place: Place, red
 
 
 @pytest.mark.processes
-async def test_a_host_that_is_away_is_an_outage_and_a_wrong_path_is_none(place: Place) -> None:
+async def test_a_host_that_is_away_is_an_outage_and_a_wrong_path_is_none(place: HostWithKey) -> None:
     environ = {"FMSG_API_URL": f"http://127.0.0.1:{free_port()}", "FMSG_API_KEY": place.key}
     status, out, _ = await run("--only", "host", **environ)
     assert (status, "connection refused" in out) == (75, True)
@@ -115,7 +115,7 @@ async def test_a_host_that_is_away_is_an_outage_and_a_wrong_path_is_none(place: 
 
 
 @pytest.mark.processes
-async def test_the_redis_of_an_up_is_looked_at_by_its_directory(place: Place, tmp_path: Path) -> None:
+async def test_the_redis_of_an_up_is_looked_at_by_its_directory(place: HostWithKey, tmp_path: Path) -> None:
     async with own_redis(tmp_path / "data") as server:
         status, out, err = await run("--only", "redis", "--data-dir", str(tmp_path / "data"), FMSG_API_URL=place.url)
     assert (status, err) == (0, "")
@@ -139,13 +139,13 @@ async def test_before_a_service_starts() -> None:
     assert "FAILED   allowed hosts" in out
 
 
-async def checks(options: Options, environ: dict[str, str], *, role: str, key: str | None = None) -> list[str]:
+async def checks(options: DoctorOptions, environ: dict[str, str], *, role: str, key: str | None = None) -> list[str]:
     return [found.check async for found in examine(options, environ, role=role, key=key)]
 
 
-async def test_only_what_was_asked_for_is_checked(place: Place) -> None:
+async def test_only_what_was_asked_for_is_checked(place: HostWithKey) -> None:
     environ = {"FMSG_API_URL": place.url, "FMSG_API_KEY": place.key}
-    assert await checks(Options(only=("host",)), environ, role="stdio") == [
+    assert await checks(DoctorOptions(only=("host",)), environ, role="stdio") == [
         "dns",
         "connection",
         "api",
@@ -154,7 +154,10 @@ async def test_only_what_was_asked_for_is_checked(place: Place) -> None:
         "identity",
         "socket",
     ]
-    assert set(await checks(Options(only=("configuration",)), environ, role="stdio")) == {"configuration", "file limit"}
+    assert set(await checks(DoctorOptions(only=("configuration",)), environ, role="stdio")) == {
+        "configuration",
+        "file limit",
+    }
 
 
 @pytest.mark.parametrize(
@@ -166,7 +169,7 @@ async def test_only_what_was_asked_for_is_checked(place: Place) -> None:
     ],
 )
 async def test_what_cannot_be_tried_is_a_matter_of_configuration(environ: dict[str, str]) -> None:
-    found = [one async for one in examine(Options(), environ, role="fleet")]
+    found = [one async for one in examine(DoctorOptions(), environ, role="fleet")]
     assert {one.check for one in found if one.level != "skipped"} <= {"configuration", "file limit", "allowed hosts"}
 
 
@@ -186,7 +189,7 @@ async def test_what_cannot_be_tried_is_a_matter_of_configuration(environ: dict[s
 async def test_a_check_that_was_asked_for_and_cannot_be_made_is_a_failure(
     group: Group, environ: dict[str, str], came: str, role: str
 ) -> None:
-    (found,) = [one async for one in examine(Options(only=(group,)), environ, role=role)]
+    (found,) = [one async for one in examine(DoctorOptions(only=(group,)), environ, role=role)]
     assert (found.check, found.level, found.outage) == (group, "failure", False)
     assert re.search(came, found.came)
     assert found.do
@@ -194,21 +197,21 @@ async def test_a_check_that_was_asked_for_and_cannot_be_made_is_a_failure(
 
 
 async def test_a_proxy_takes_a_key() -> None:
-    options = Options(mcp_url="http://127.0.0.1:1/mcp", only=("proxy",))
+    options = DoctorOptions(mcp_url="http://127.0.0.1:1/mcp", only=("proxy",))
     found = [one async for one in examine(options, {}, role="front")]
     assert [(one.check, one.level) for one in found] == [("proxy", "failure")]
-    found = [one async for one in examine(Options(mcp_url="http://127.0.0.1:1/mcp"), {}, role="front")]
+    found = [one async for one in examine(DoctorOptions(mcp_url="http://127.0.0.1:1/mcp"), {}, role="front")]
     assert ("proxy", "skipped") in [(one.check, one.level) for one in found]
     found = [one async for one in examine(options, {}, role="front", key="fmsgk_a2V5")]
     assert [(one.check, one.level) for one in found] == [("proxy", "failure")]
 
 
-async def test_up_is_checked_with_a_redis_of_its_own_choice(place: Place, redis_url: str) -> None:
+async def test_up_is_checked_with_a_redis_of_its_own_choice(place: HostWithKey, redis_url: str) -> None:
     environ = {"FMSG_API_URL": place.url, "FMSG_REDIS_URL": redis_url}
-    found = await checks(Options(only=("redis",)), environ, role="up")
+    found = await checks(DoctorOptions(only=("redis",)), environ, role="up")
     assert "redis rights" in found
     assert not {"seal key", "job queue"} & set(found), "it seals with a key of its own and does its jobs itself"
-    found = await checks(Options(only=("redis",)), {"FMSG_API_URL": place.url}, role="up")
+    found = await checks(DoctorOptions(only=("redis",)), {"FMSG_API_URL": place.url}, role="up")
     assert list(found) == ["redis"]
 
 

@@ -21,6 +21,7 @@ from ops.status.picture import (
     look_at_queue,
     take_picture,
 )
+from ops.status.problems import problems_of
 from workers.queue import ArqQueue
 
 SEAL = SealKeys.parse(SealKeys.generate())
@@ -93,6 +94,25 @@ async def test_a_store_that_takes_no_write_is_told(redis_server: EmbeddedRedis, 
         client.execute_command("ACL", "SETUSER", "reader", "reset", "on", ">word", "~*", "&*", "+@all", "-xadd")
     async with RedisStore(f"redis://reader:word@127.0.0.1:{redis_server.port}/0", seal=SEAL) as store:
         assert "xadd" in ((await take_picture(store, queue_url=redis_url)).refuses or "")
+
+
+@pytest.mark.parametrize("how", ["replica", "too few replicas"])
+async def test_a_redis_that_refuses_what_readers_tidy_up_is_told_too(
+    redis_server: EmbeddedRedis, redis_store: RedisStore, redis_url: str, how: str
+) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        try:
+            if how == "replica":
+                client.replicaof("127.0.0.1", "1")
+            else:
+                client.config_set("min-replicas-to-write", 1)
+            shown = await take_picture(redis_store, queue_url=redis_url)
+        finally:
+            client.replicaof("NO", "ONE")
+            client.config_set("min-replicas-to-write", 0)
+    assert "replica" in (shown.refuses or "").lower()
+    assert problems_of(shown)[0].level == "bad"
+    assert "refuses writes" in problems_of(shown)[0].what
 
 
 async def test_without_the_seal_key_feeds_are_counted_as_the_daemons_announce_them(

@@ -20,7 +20,7 @@ from ops.own_redis import url_in
 from ops.presence import presence
 from ops.processes import Child
 from ops.status.picture import Picture
-from ops.status.run import Unreadable, pictures
+from ops.status.run import NoPicture, pictures
 from tests.ops.pictures import picture
 
 SEAL_KEY = SealKeys.generate()
@@ -127,6 +127,8 @@ async def test_an_up_is_known_by_its_data_directory(tmp_path: Path) -> None:
             assert "gone" not in [process.id for process in await store.processes.present()]
     finally:
         await up.stop()
+    code, _, err = await run("--data-dir", str(data), FMSG_SEAL_KEY="")
+    assert (code, f"Does `fmsg-mcpd up --data-dir {data}` run?" in err) == (2, True)
 
 
 @pytest.mark.parametrize(("shown", "code"), [(picture(), 0), (picture(daemons=()), 1)])
@@ -162,11 +164,11 @@ def test_settings_that_cannot_be(
 
 
 async def test_pictures_come_again_and_trouble_ends_nothing() -> None:
-    looks: Iterator[Picture | Unreadable] = iter([picture(), Unreadable(TimeoutError()), picture()])
+    looks: Iterator[Picture | NoPicture] = iter([picture(), NoPicture(TimeoutError()), picture()])
 
     async def look() -> Picture:
         found = next(looks)
-        if isinstance(found, Unreadable):
+        if isinstance(found, NoPicture):
             raise found
         return found
 

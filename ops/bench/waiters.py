@@ -1,4 +1,4 @@
-"""Callers that wait, in a loop as agents do: each result is answered by the next wait, on the same connection."""
+"""Callers that wait in a loop, as agents do: each result is followed by the next wait, on the same connection."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ops.bench.client import Answer, BenchClient
-from ops.bench.target import Person, Target, connect_all
+from ops.bench.client import BenchAnswer, BenchClient
+from ops.bench.target import BenchCaller, BenchTarget, connect_all
 
 LEAD = 256
 """Calls sent and not held yet: enough that the server is never idle, few enough that it is not one long queue."""
@@ -21,7 +21,7 @@ LOOK_S = 0.1
 """Between such questions."""
 
 LEAVE_WITHIN_S = 10.0
-"""A server that has not noticed by then that clients are gone is measured all the same."""
+"""How long the server may take to notice that clients are gone. After that it is measured anyway."""
 
 FAILURES_KEPT = 20
 """Texts of failures that are kept; the rest are counted."""
@@ -30,10 +30,12 @@ FAILURES_KEPT = 20
 class Waiter:
     """One caller on one connection."""
 
-    __slots__ = ("_arguments", "_crowd", "client", "person", "position", "sent_s")
+    __slots__ = ("_arguments", "_waiters", "client", "person", "position", "sent_s")
 
-    def __init__(self, crowd: Crowd, person: Person, client: BenchClient, arguments: Mapping[str, Any]) -> None:
-        self._crowd = crowd
+    def __init__(
+        self, waiters: Waiters, person: BenchCaller, client: BenchClient, arguments: Mapping[str, Any]
+    ) -> None:
+        self._waiters = waiters
         self._arguments = arguments
         self.person = person
         self.client = client
@@ -54,33 +56,33 @@ class Waiter:
         self.sent_s = time.monotonic()
         self.client.call("wait_for_message", arguments).add_done_callback(self._answered)
 
-    def _answered(self, call: asyncio.Future[Answer]) -> None:
+    def _answered(self, call: asyncio.Future[BenchAnswer]) -> None:
         if call.cancelled():
             return
         error = call.exception()
         if error is not None:
-            self._crowd.failed(f"{type(error).__name__}: {error}")
+            self._waiters.failed(f"{type(error).__name__}: {error}")
             return
         answer = call.result()
         if answer.is_error:
-            self._crowd.failed(f"an error of the tool: {answer.text[:200]}")
+            self._waiters.failed(f"an error of the tool: {answer.text[:200]}")
             return
         self.position = answer.content["after_id"]
-        self._crowd.answered(self, answer)
+        self._waiters.answered(self, answer)
 
 
-class Crowd:
+class Waiters:
     """Many waiters of one target. ``arguments`` go with every wait."""
 
-    def __init__(self, target: Target, **arguments: Any) -> None:
-        self.waiters: list[Waiter] = []
+    def __init__(self, target: BenchTarget, **arguments: Any) -> None:
+        self.all: list[Waiter] = []
         self.failures: list[str] = []
         self.failed_count = 0
         self.timeouts = 0
         """Waits that ended without a message."""
         self.renew = True
         """Whether a result is answered by the next wait at once."""
-        self.messages: list[tuple[Waiter, Answer]] = []
+        self.messages: list[tuple[Waiter, BenchAnswer]] = []
         """Results with messages, oldest first; the user empties it."""
         self._target = target
         self._arguments = arguments
@@ -89,11 +91,11 @@ class Crowd:
         self._expected: tuple[int, asyncio.Future[None]] | None = None
 
     def __len__(self) -> int:
-        return len(self.waiters)
+        return len(self.all)
 
-    async def join(self, people: Sequence[Person]) -> None:
+    async def join(self, people: Sequence[BenchCaller]) -> None:
         """Have each of them wait, at the pace at which the server takes them. Returns when all are held."""
-        if not self.waiters:
+        if not self.all:
             self._before = await self._target.held() or 0
         for start in range(0, len(people), CHUNK):
             chunk = people[start : start + CHUNK]
@@ -101,14 +103,14 @@ class Crowd:
             fresh = [
                 Waiter(self, person, client, self._arguments) for person, client in zip(chunk, clients, strict=True)
             ]
-            self.waiters += fresh
+            self.all += fresh
             for waiter in fresh:
                 waiter.wait()
-            await self.held_at_least(len(self.waiters) - LEAD)
-        await self.held_at_least(len(self.waiters))
+            await self.held_at_least(len(self.all) - LEAD)
+        await self.held_at_least(len(self.all))
 
     async def held_at_least(self, count: int, *, longest_s: float = 30.0) -> None:
-        """Wait until the server holds so many waits more than before the crowd came, those that failed left out."""
+        """Return once the server holds so many waits more than before the first of ours, failed ones left out."""
         until_s = time.monotonic() + longest_s
         while time.monotonic() < until_s:
             held = await self._target.held()
@@ -116,7 +118,7 @@ class Crowd:
                 return
             await asyncio.sleep(LOOK_S)
 
-    def answered(self, waiter: Waiter, answer: Answer) -> None:
+    def answered(self, waiter: Waiter, answer: BenchAnswer) -> None:
         """A wait ended; the next one follows."""
         if answer.content["status"] == "timeout":
             self.timeouts += 1
@@ -163,9 +165,9 @@ class Crowd:
     async def close(self) -> None:
         """Drop all connections; returns when the server has noticed."""
         self.renew = False
-        for waiter in self.waiters:
+        for waiter in self.all:
             waiter.client.close()
-        self.waiters.clear()
+        self.all.clear()
         until_s = time.monotonic() + LEAVE_WITHIN_S
         while time.monotonic() < until_s:
             if (await self._target.held() or 0) <= self._before:
@@ -173,7 +175,7 @@ class Crowd:
             await asyncio.sleep(LOOK_S)
 
 
-def since_stamped_ms(answer: Answer, *, now_s: float | None = None) -> float:
+def since_stamped_ms(answer: BenchAnswer, *, now_s: float | None = None) -> float:
     """From the time the host gave the message to the moment its result had come, on one machine's clock."""
     wall_s = time.time() - (time.monotonic() if now_s is None else now_s) + answer.at_s
     stamped = datetime.fromisoformat(answer.content["messages"][0]["time"]).timestamp()

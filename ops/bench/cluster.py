@@ -13,12 +13,12 @@ import aiohttp
 from redis.asyncio import Redis
 
 from fmsg.http import HostHttp
-from fmsg.tokens import AccessToken, KeyTokens
+from fmsg.tokens import AccessToken, exchange
 from ledger.embedded import EmbeddedRedis
 from ledger.seal import SealKeys
 from ops.bench.bare import TOKEN_VARIABLE
 from ops.bench.measure import Cost, costs_of
-from ops.bench.target import Person, StoreState
+from ops.bench.target import BenchCaller, StoreState
 from ops.processes import Child
 
 DOMAIN = "bench.test"
@@ -36,8 +36,8 @@ _HELD_NAME = "fmsg_mcpd_waits_held"
 _HELD = re.compile(rf"^{_HELD_NAME} (\S+)$", re.MULTILINE)
 
 
-class House:
-    """Everything that runs. See `ops.bench.target.Target`."""
+class BenchCluster:
+    """Everything that runs. See `ops.bench.target.BenchTarget`."""
 
     def __init__(
         self, children: dict[str, Child], redis: EmbeddedRedis, session: aiohttp.ClientSession, control_url: str
@@ -51,7 +51,7 @@ class House:
         """Where the front tells how many waits it holds."""
         self._session = session
         self._control_url = control_url
-        self._people: list[Person] = []
+        self._people: list[BenchCaller] = []
 
     def pids(self) -> dict[str, int]:
         """The measured processes by name; the host and the yardstick are not among them."""
@@ -59,37 +59,31 @@ class House:
         return {**named, "redis": self.redis.pid or 0}
 
     def costs(self) -> dict[str, Cost]:
-        """See `Target`."""
         return costs_of(self.pids())
 
-    async def callers(self, count: int) -> list[Person]:
-        """See `Target`."""
+    async def callers(self, count: int) -> list[BenchCaller]:
         first = len(self._people)
         for start in range(first, count, KEYS_AT_ONCE):
             addresses = [f"@agent{number}@{DOMAIN}" for number in range(start, min(start + KEYS_AT_ONCE, count))]
             keys = await asyncio.gather(*(self.control("create_key", address=address) for address in addresses))
-            self._people += [Person(address=one, api_key=key) for one, key in zip(addresses, keys, strict=True)]
+            self._people += [BenchCaller(address=one, api_key=key) for one, key in zip(addresses, keys, strict=True)]
         return self._people[:count]
 
-    async def deliver(self, people: Sequence[Person], *, body: str) -> None:
-        """See `Target`."""
+    async def deliver(self, people: Sequence[BenchCaller], *, body: str) -> None:
         await self.control(
             "deliver_each", **{"from": f"@sender@{DOMAIN}"}, to=[one.address for one in people], body=body
         )
 
     async def held(self) -> int | None:
-        """See `Target`."""
         async with self._session.get(self.metrics_url) as answer:
             found = _HELD.search(await answer.text())
         return None if found is None else int(float(found.group(1)))
 
     async def host_stats(self) -> dict[str, Any] | None:
-        """See `Target`."""
         stats: dict[str, Any] = await self.control("stats")
         return stats
 
     async def store(self) -> StoreState | None:
-        """See `Target`."""
         client = Redis.from_url(self.redis.url)
         try:
             memory, keyspace = await client.info("memory"), await client.info("keyspace")
@@ -107,7 +101,7 @@ class House:
 
 
 @contextlib.asynccontextmanager
-async def running_house(log_dir: Path) -> AsyncIterator[House]:
+async def running_cluster(log_dir: Path) -> AsyncIterator[BenchCluster]:
     """Start everything; it ends with the context."""
     children: dict[str, Child] = {}
     async with contextlib.AsyncExitStack() as stack:
@@ -122,9 +116,9 @@ async def running_house(log_dir: Path) -> AsyncIterator[House]:
         host = await start("host", ["sandbox", "--json", "--domain", DOMAIN])
         at = (await host.announcement("url"))[0]
         session = await stack.enter_async_context(aiohttp.ClientSession(raise_for_status=True))
-        house = House(children, server, session, at["control"])
-        house.api_url = at["url"]
-        await house.control("set_switches", changes={"send_buffer_frames": 0})
+        cluster = BenchCluster(children, server, session, at["control"])
+        cluster.api_url = at["url"]
+        await cluster.control("set_switches", changes={"send_buffer_frames": 0})
         env = {
             "FMSG_API_URL": at["url"],
             "FMSG_REDIS_URL": server.url,
@@ -134,18 +128,18 @@ async def running_house(log_dir: Path) -> AsyncIterator[House]:
             "FMSG_LOG_LEVEL": "warning",
             "FMSG_METRICS_PORT": "0",
         }
-        token = await _token(at["url"], await house.control("create_key", address=f"@bare@{DOMAIN}"))
+        token = await _token(at["url"], await cluster.control("create_key", address=f"@bare@{DOMAIN}"))
         daemon = await start("daemon", ["daemon"], **env)
         front = await start("front", ["front", "--port", "0"], **env)
         bare = await start("bare", ["bench", "--yardstick"], FMSG_API_URL=at["url"], **{TOKEN_VARIABLE: token.value})
         await daemon.announcement("daemon")
         serving = (await front.announcement("mcp_url"))[0]
-        house.mcp_url = serving["mcp_url"]
-        house.metrics_url = f"http://127.0.0.1:{serving['metrics_port']}/metrics?name[]={_HELD_NAME}"
-        house.bare_url = (await bare.announcement("bare_url"))[0]["bare_url"]
-        yield house
+        cluster.mcp_url = serving["mcp_url"]
+        cluster.metrics_url = f"http://127.0.0.1:{serving['metrics_port']}/metrics?name[]={_HELD_NAME}"
+        cluster.bare_url = (await bare.announcement("bare_url"))[0]["bare_url"]
+        yield cluster
 
 
 async def _token(api_url: str, api_key: str) -> AccessToken:
     async with HostHttp(api_url) as http:
-        return await KeyTokens(http, api_key).token()
+        return await exchange(http, api_key)

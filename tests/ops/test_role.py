@@ -1,4 +1,4 @@
-"""`ops.open_files`: what a service manager allows is not what a daemon gets by with."""
+"""`ops.role`: what a service manager allows is not what a daemon gets by with."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from ops.open_files import limits_now, raise_limit
+from ops.role import limits_now, raise_limit
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no such limit")
 
 SCRIPT = """
 import resource
-from ops.open_files import limits_now, raise_limit
+from ops.role import limits_now, raise_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
 raise_limit({wanted})
 print(*limits_now())

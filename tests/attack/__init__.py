@@ -1,0 +1,1 @@
+"""What hostile clients and a hostile host can do to a front, and what ordinary callers notice of it."""
