@@ -81,7 +81,7 @@ def test_json_has_it_all() -> None:
     assert {one["role"] for one in told["processes"]} == {"daemon", "front", "worker"}
 
 
-def test_whoever_runs_everything_in_one_is_told_that_no_worker_is_missing() -> None:
+def test_an_all_in_one_misses_no_worker() -> None:
     shown = plain(picture(processes=(process("up"),)))
     assert "WORKERS  none of their own: `fmsg-mcpd up` does the jobs" in shown
     assert "WORKERS  none" in plain(picture(processes=(process("front"),)))
