@@ -100,7 +100,7 @@ async def test_a_caller_is_shown_and_helped(fleet: CallerFleet) -> None:
 
     code, told = await fleet.caller("--reconcile")
     assert code == 0
-    assert "1 messages were missing" in told["outcome"]["came"]
+    assert "1 message was missing and is there now" in told["outcome"]["came"]
     assert told["ledger"]["tail"] == []
     assert [entry["source"] for entry in told["ledger"]["head"]] == ["reconcile"]
     assert "@bob" not in json.dumps(told)
