@@ -1,9 +1,9 @@
 """From an API key to the caller it stands for, without keeping the key.
 
-What is remembered of a key is a keyed hash of it (the hash's key is random and dies with the process), the address,
-and the access token, sealed under a key derived from the API key: only a request that brings the API key opens it. One
-exchange serves everybody who asks with the same key meanwhile. A key the host refused is refused here for some seconds,
-so that a flood of guesses does not reach the host; the host being away is no refusal.
+The process remembers a keyed hash of the API key (the hash's key is random and dies with the process), the address, and
+the access token, sealed under a key derived from the API key: only a request that brings the API key opens it. Requests
+with the same key share one exchange. A key that the host refused is refused here for some seconds, so that a flood of
+guesses does not reach the host. A host that is away has refused nothing.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RENEW_BELOW = 0.1
-"""A token is renewed in the last tenth of its life, by whichever request comes first; the callers' requests are spread
-over time, so their renewals are."""
+"""A token is renewed in the last tenth of its life, by the first request that comes then. Callers' requests are spread
+over time, and so are their renewals."""
 LEAST_S = 15.0
 """A token with less life left is not handed out: it goes to a feed that has to connect with it."""
 RETRY_FOR_S = 1.5
@@ -80,7 +80,7 @@ class _Refusal(msgspec.Struct, frozen=True):
     until_s: float
 
 
-class Callers:
+class KeyCallers:
     """The callers of one process. ``clock`` gives POSIX seconds."""
 
     def __init__(
@@ -110,13 +110,13 @@ class Callers:
         """How many requests to the host each caller may have under way."""
 
     def __repr__(self) -> str:
-        return f"Callers({self.http!r}, known={len(self._known)})"
+        return f"KeyCallers({self.http!r}, known={len(self._known)})"
 
     def __len__(self) -> int:
         return len(self._known)
 
     def known(self, api_key: str) -> KeyCaller | None:
-        """The caller of a key that was good a while ago; None where the host has to be asked."""
+        """The caller of a key that was accepted not long ago. None where the host has to be asked."""
         digest = self._digest(api_key)
         known = self._known.get(digest)
         if known is None or known.believed_until_s <= self.clock():
@@ -136,7 +136,7 @@ class Callers:
         return refusal.error
 
     async def identify(self, api_key: str) -> KeyCaller:
-        """The caller of a key, asking the host where it is not known or was not heard of for long.
+        """The caller of a key. The host is asked where the key is not known, or was not confirmed for long.
 
         Raises `HostRefused` where the host refuses the key, or another `FmsgError` where it cannot be asked.
         """
@@ -203,7 +203,7 @@ class Callers:
             known.believed_until_s = known.accepted_at_s + self._settings.recheck_s
 
     async def aclose(self) -> None:
-        """End exchanges that nobody waits for any more."""
+        """End the exchanges that are under way."""
         running = list(self._exchanges.values())
         for task in running:
             task.cancel()
@@ -298,14 +298,14 @@ def _about_the_key(refused: HostRefused) -> bool:
 
 
 class KeyCaller:
-    """See `mcp_front.caller.Caller`: one request's caller. It has the API key only as long as the request lasts.
+    """`mcp_front.caller.Caller` of one request. It has the API key only as long as the request lasts.
 
-    It is the token source of its own Web API client.
+    It is also the token source (`fmsg.tokens.TokenSource`) of its own Web API client.
     """
 
     __slots__ = ("_address", "_api_key", "_callers", "_digest", "_key")
 
-    def __init__(self, callers: Callers, api_key: str, digest: KeyDigest, address: str, key: CallerKey) -> None:
+    def __init__(self, callers: KeyCallers, api_key: str, digest: KeyDigest, address: str, key: CallerKey) -> None:
         self._callers = callers
         self._api_key = api_key
         self._digest = digest
@@ -317,36 +317,29 @@ class KeyCaller:
 
     @property
     def address(self) -> str:
-        """See `Caller`."""
         return self._address
 
     @property
     def key(self) -> CallerKey:
-        """See `Caller`."""
         return self._key
 
     @property
     def api(self) -> WebApi:
-        """See `Caller`."""
         # Not kept: it refers to this caller, and only a full garbage collection would free the two.
         return _CallersApi(self._callers, self, self._digest)
 
     @property
     def api_url(self) -> str:
-        """See `Caller`."""
         return self._callers.http.api_url
 
     @property
     def transport(self) -> Literal["stdio", "http"]:
-        """See `Caller`."""
         return self._callers.transport
 
     async def token(self) -> AccessToken:
-        """See `Caller`; also the token source of `api`."""
         return self._mine(await self._callers.token(self._api_key, self._digest))
 
     async def renew(self, stale: AccessToken) -> AccessToken:
-        """See `fmsg.tokens.TokenSource`."""
         return self._mine(await self._callers.renewed(self._api_key, self._digest, stale))
 
     async def confirm(self, *, within_s: float = 60.0, ahead_s: float = 0.0) -> None:
@@ -360,9 +353,9 @@ class KeyCaller:
 
 
 class _CallersApi(WebApi):
-    """The Web API client of one caller among many: it waits for its turn, and notes that the host took the token."""
+    """The Web API client of one caller among many. It waits for a place, and notes that the host took the token."""
 
-    def __init__(self, callers: Callers, caller: KeyCaller, digest: KeyDigest) -> None:
+    def __init__(self, callers: KeyCallers, caller: KeyCaller, digest: KeyDigest) -> None:
         super().__init__(callers.http, caller)
         self._callers = callers
         self._key = caller.key

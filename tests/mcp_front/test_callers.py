@@ -14,7 +14,7 @@ from fmsg.errors import HostFailed, HostUnreachable, Unauthorized
 from fmsg.http import HostHttp
 from fmsg.tokens import AccessToken
 from ledger.values import caller_key
-from mcp_front.callers import Callers, Parking
+from mcp_front.callers import KeyCallers, Parking
 from mcp_front.settings import FrontSettings
 from sandbox.host import SandboxHost, serve
 
@@ -58,9 +58,9 @@ class Bench:
         self.clock = clock
         self.callers = self.another()
 
-    def another(self, *, parking: Parking | None = None, **settings: float) -> Callers:
+    def another(self, *, parking: Parking | None = None, **settings: float) -> KeyCallers:
         """The callers of another front."""
-        return Callers(
+        return KeyCallers(
             self.http,
             FrontSettings(**settings),  # type: ignore[arg-type]  # the tests name fields that are numbers
             transport="http",
@@ -323,7 +323,7 @@ async def test_a_request_acts_as_one_address_for_its_whole_life(bench: Bench) ->
 
 async def test_an_unreachable_host_is_told_apart(bench: Bench) -> None:
     async with HostHttp("http://127.0.0.1:9") as http:
-        callers = Callers(http, FrontSettings(), transport="stdio", clock=bench.clock, rng=random.Random(7))
+        callers = KeyCallers(http, FrontSettings(), transport="stdio", clock=bench.clock, rng=random.Random(7))
         with pytest.raises(HostUnreachable):
             await callers.identify(bench.key())
         await callers.aclose()

@@ -14,7 +14,7 @@ from fmsg.errors import Unauthorized
 from fmsg.http import HostHttp
 from ledger.seal import SealKeys
 from ledger.store import RedisStore
-from mcp_front.callers import Callers
+from mcp_front.callers import KeyCallers
 from mcp_front.http.serve import serve_http
 from mcp_front.settings import FrontSettings
 from sandbox.host import SandboxHost, serve
@@ -33,10 +33,10 @@ class Bench:
         self.redis = redis
         self._stack = stack
 
-    async def front(self) -> Callers:
+    async def front(self) -> KeyCallers:
         """The callers of another front, with a connection of its own to Redis."""
         store = await self._stack.enter_async_context(self.redis())
-        found = Callers(
+        found = KeyCallers(
             self.http,
             FrontSettings(),
             transport="http",
