@@ -44,8 +44,8 @@ RETRY_FOR_S = 1.5
 KeyDigest = bytes
 
 
-class Parking(Protocol):
-    """Tokens left for the other fronts; see `ledger.shared_tokens.SharedTokens`."""
+class SharedTokenStore(Protocol):
+    """Tokens that fronts leave for each other, for example `ledger.shared_tokens.SharedTokens`."""
 
     async def share(self, api_key: str, api_url: str, token: AccessToken) -> None:
         """Leave a token."""
@@ -91,7 +91,7 @@ class KeyCallers:
         transport: Literal["stdio", "http"],
         clock: Callable[[], float],
         rng: random.Random,
-        parking: Parking | None = None,
+        shared_tokens: SharedTokenStore | None = None,
     ) -> None:
         self.http = http
         """The connection pool to the host."""
@@ -101,7 +101,7 @@ class KeyCallers:
         """POSIX seconds."""
         self._settings = settings
         self._rng = rng
-        self._parking = parking
+        self._shared_tokens = shared_tokens
         self._secret = os.urandom(32)
         self._known: OrderedDict[KeyDigest, _Known] = OrderedDict()
         self._refused: OrderedDict[KeyDigest, _Refusal] = OrderedDict()
@@ -149,7 +149,7 @@ class KeyCallers:
         digest = self._digest(api_key)
         known = self._known.get(digest)
         try:
-            token = await self._exchanged(api_key, digest, may_be_shared=known is None, patient=known is None)
+            token = await self._exchanged(api_key, digest, may_be_shared=known is None, insists=known is None)
         except FmsgError as error:
             if known is None or (isinstance(error, HostRefused) and _about_the_key(error)):
                 raise
@@ -167,7 +167,7 @@ class KeyCallers:
         if now_s < known.renew_at_s:
             return current
         try:
-            return await self._exchanged(api_key, digest, patient=False)
+            return await self._exchanged(api_key, digest, insists=False)
         except FmsgError as error:
             if isinstance(error, HostRefused) and _about_the_key(error):
                 raise
@@ -182,8 +182,8 @@ class KeyCallers:
             current = self._open(api_key, digest, known)
             if current.value != stale.value:
                 return current
-        if self._parking is not None:
-            await self._parking.drop(api_key, self.http.api_url)
+        if self._shared_tokens is not None:
+            await self._shared_tokens.drop(api_key, self.http.api_url)
         return await self._exchanged(api_key, digest)
 
     async def confirm(self, api_key: str, digest: KeyDigest, *, within_s: float, ahead_s: float) -> None:
@@ -193,7 +193,7 @@ class KeyCallers:
         if known is None or age_s > within_s:
             await self._exchanged(api_key, digest)
         elif age_s > within_s - ahead_s:
-            self._exchange_task(api_key, digest, patient=False)
+            self._exchange_task(api_key, digest, insists=False)
 
     def note_accepted(self, digest: KeyDigest) -> None:
         """The host has just served a request with the key's token, so it still accepts the key (FMSG-003)."""
@@ -210,20 +210,20 @@ class KeyCallers:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _exchanged(
-        self, api_key: str, digest: KeyDigest, *, may_be_shared: bool = False, patient: bool = True
+        self, api_key: str, digest: KeyDigest, *, may_be_shared: bool = False, insists: bool = True
     ) -> AccessToken:
-        """A token from the one exchange there is for a key. It goes on when whoever began it is cancelled.
+        """A token from the one exchange there is for a key. It goes on when the request that began it is cancelled.
 
-        ``patient``: there is nothing to fall back on, so the host in trouble is asked again for a moment.
+        ``insists``: there is nothing to fall back on, so a host in trouble is asked again for `RETRY_FOR_S`.
         """
-        return await asyncio.shield(self._exchange_task(api_key, digest, may_be_shared=may_be_shared, patient=patient))
+        return await asyncio.shield(self._exchange_task(api_key, digest, may_be_shared=may_be_shared, insists=insists))
 
     def _exchange_task(
-        self, api_key: str, digest: KeyDigest, *, may_be_shared: bool = False, patient: bool = True
+        self, api_key: str, digest: KeyDigest, *, may_be_shared: bool = False, insists: bool = True
     ) -> asyncio.Task[AccessToken]:
         task = self._exchanges.get(digest)
         if task is None:
-            work = self._exchange(api_key, digest, may_be_shared=may_be_shared, patient=patient)
+            work = self._exchange(api_key, digest, may_be_shared=may_be_shared, insists=insists)
             # Ends by itself within the client's deadlines, or with `aclose`.
             task = self._exchanges[digest] = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda done: self._finished(digest, done))
@@ -234,15 +234,15 @@ class KeyCallers:
         if not task.cancelled():
             task.exception()  # Those who waited have it. Where nobody waits, it is nobody's.
 
-    async def _exchange(self, api_key: str, digest: KeyDigest, *, may_be_shared: bool, patient: bool) -> AccessToken:
-        if may_be_shared and self._parking is not None:
-            parked = await self._parking.find(api_key, self.http.api_url)
-            if parked is not None:
+    async def _exchange(self, api_key: str, digest: KeyDigest, *, may_be_shared: bool, insists: bool) -> AccessToken:
+        if may_be_shared and self._shared_tokens is not None:
+            shared = await self._shared_tokens.find(api_key, self.http.api_url)
+            if shared is not None:
                 # Accepted by the host at some time before: `confirm` asks again where that matters.
-                self._remember(api_key, digest, parked, accepted_at_s=0.0)
+                self._remember(api_key, digest, shared, accepted_at_s=0.0)
                 metrics.EXCHANGES.labels("shared").inc()
-                return parked
-        retry_for_s = RETRY_FOR_S if patient else 0.0
+                return shared
+        retry_for_s = RETRY_FOR_S if insists else 0.0
         try:
             token = await exchange(self.http, api_key, clock=self.clock, rng=self._rng, retry_for_s=retry_for_s)
         except HostRefused as refused:
@@ -255,8 +255,8 @@ class KeyCallers:
             raise
         metrics.EXCHANGES.labels("granted").inc()
         self._remember(api_key, digest, token, accepted_at_s=self.clock())
-        if self._parking is not None:
-            await self._parking.share(api_key, self.http.api_url, token)
+        if self._shared_tokens is not None:
+            await self._shared_tokens.share(api_key, self.http.api_url, token)
         return token
 
     def _remember(self, api_key: str, digest: KeyDigest, token: AccessToken, *, accepted_at_s: float) -> None:
