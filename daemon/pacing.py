@@ -29,6 +29,14 @@ HORIZON_S = 0.25
 """How far ahead slots are reserved. Longer makes daemons wait for each other; shorter asks the store more often."""
 
 
+IN_FLIGHT_S = 0.25
+"""At most as many sockets are being opened at a time as the rate gives in this time. A host that stalls for seconds
+would otherwise meet all that was begun meanwhile in one second."""
+
+LEAST_IN_FLIGHT = 4
+"""So many sockets a daemon may always be opening at a time: the way to the host takes its time, too."""
+
+
 def steady_per_s(per_s: float) -> float:
     """How many sockets a second are opened in the long run where the host allows ``per_s``."""
     return per_s * USED_SHARE
@@ -56,14 +64,15 @@ class ConnectPacer:
         *,
         members: Callable[[], int],
         now: Callable[[], float],
-        connecting: asyncio.Semaphore,
     ) -> None:
         """``members`` tells how many daemons may connect; ``now`` does not go back."""
         self._fleet = fleet
         self._per_s = steady_per_s(settings.connects_per_s)
         self._members = members
         self._now = now
-        self._connecting = connecting
+        self._most = settings.max_connecting
+        self.in_flight = 0
+        """Sockets being opened now; counted by those who open them."""
         self._urgent: dict[Connecting, None] = {}
         self._moving: dict[Connecting, None] = {}
         self._some = asyncio.Event()
@@ -101,17 +110,17 @@ class ConnectPacer:
 
     async def _use(self, at_s: float) -> None:
         await asyncio.sleep(max(0.0, at_s - self._now()))
-        async with self._connecting:
-            while self._now() <= at_s + LATE_S and len(self):
-                queue = self._urgent or self._moving
-                feed = next(iter(queue))
-                del queue[feed]
-                try:
-                    if feed.connect():
-                        return
-                except Exception:
-                    # One feed's fault must not keep all others from connecting.
-                    log.exception("a feed could not connect", extra={"action": "connect_failed", **SELDOM})
+        most = min(self._most, max(LEAST_IN_FLIGHT, math.ceil(IN_FLIGHT_S * self._per_s / self._members())))
+        while self.in_flight < most and self._now() <= at_s + LATE_S and len(self):
+            queue = self._urgent or self._moving
+            feed = next(iter(queue))
+            del queue[feed]
+            try:
+                if feed.connect():
+                    return
+            except Exception:
+                # One feed's fault must not keep all others from connecting.
+                log.exception("a feed could not connect", extra={"action": "connect_failed", **SELDOM})
 
     async def _reserve(self, count: int) -> ConnectSlots:
         members = self._members()

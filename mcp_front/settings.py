@@ -1,4 +1,4 @@
-"""What the front can be told, as one frozen value. `ops` fills it from the environment; tests write it out."""
+"""The settings of a front, as one frozen value. `ops` fills it from the environment; tests write it out."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class StepFailed(Exception):
     """A step did not show what it should. The text says what was expected and what came."""
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class InteropStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step done: its number and title as in the standard, what was checked, seconds taken."""
 
     number: int
@@ -60,7 +60,7 @@ class Interop:
         self.reply: dict[str, Any] = {}
         self.push_to_result_s: float | None = None
 
-    async def run(self) -> AsyncIterator[Step]:
+    async def run(self) -> AsyncIterator[InteropStep]:
         """The steps, in order. Raises `StepFailed` or what a tool raises."""
         steps: list[tuple[str, Callable[[], Awaitable[str]]]] = [
             ("A request without a key is refused", self._refuses_without_key),
@@ -74,7 +74,7 @@ class Interop:
         for number, (title, act) in enumerate(steps, start=1):
             began = time.perf_counter()
             checked = await act()
-            yield Step(number=number, title=title, checked=checked, took_s=time.perf_counter() - began)
+            yield InteropStep(number=number, title=title, checked=checked, took_s=time.perf_counter() - began)
 
     async def _refuses_without_key(self) -> str:
         if self.mcp_url is None:

@@ -1,4 +1,4 @@
-"""The control surface of a host, as methods and over HTTP: people, keys, faults, arrivals, federation, counts."""
+"""The control surface of a host, as methods and over HTTP: addresses, keys, faults, arrivals, links, counts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASKING: ContextVar[asyncio.Transport | None] = ContextVar("asking", default=None
 
 
 class Control:
-    """Steers one host from outside; every method works at once and without a token.
+    """Steers one host from outside. Every method works at once and without a token.
 
     ``address`` None means every address, ``route`` is a name of `sandbox.faults` (``*`` is any route).
     """
@@ -92,7 +92,7 @@ class Control:
     def set_address(
         self, address: str, *, known: bool = True, may_send: bool = True, delivery_code: int | None = None
     ) -> None:
-        """How an account stands: deleted, not allowed to send, or refusing deliveries with a code."""
+        """Make an account unknown, unable to send, or refusing deliveries with a code."""
         self._check_local(address)
         account = self.core.accounts.create(address)
         account.known, account.may_send, account.delivery_code = known, may_send, delivery_code
@@ -169,7 +169,7 @@ class Control:
         self.core.listener.deaf = True
 
     def undeafen(self) -> None:
-        """Hear again. What was lost stays lost."""
+        """Push events again. What was lost stays lost."""
         self.core.listener.deaf = False
 
     def lose_events(self, times: int = 1, *, address: str | None = None) -> None:
@@ -181,7 +181,7 @@ class Control:
         self.core.faults.failures["ws"].extend([Failure(status=status, text=text)] * times)
 
     def delay(self, delay_s: float, *, route: str = ANY) -> None:
-        """Hold every request of the route so long; 0 ends it."""
+        """Hold every request of the route for this long. 0 ends it."""
         if delay_s > 0:
             self.core.faults.delays_s[route] = delay_s
         else:
@@ -208,7 +208,7 @@ class Control:
         self.core.faults.hangs_left[route] += times
 
     def release(self) -> None:
-        """Let go what hangs: those connections are cut."""
+        """Cut the connections of hanging requests."""
         self.core.faults.release()
 
     def lose_answers(self, route: str = "send", *, times: int = 1) -> None:
@@ -216,7 +216,7 @@ class Control:
         self.core.faults.lost_answers_left[route] += times
 
     def clear_faults(self) -> None:
-        """Disarm every delay, failure, hang, lost answer and lost event; hear again; mend the federation."""
+        """End every delay, failure, hang, lost answer and lost event, and mend all links."""
         self.core.faults.clear()
         self.core.listener.deaf = False
         self.core.listener.lose_next.clear()
@@ -242,7 +242,7 @@ class Control:
         self.core.links.cut.add(check_domain(domain))
 
     def mend_link(self, domain: str) -> None:
-        """Deliver again; what waited on this side goes out now."""
+        """Deliver again. What waited on this side goes out now."""
         self.core.links.cut.discard(check_domain(domain))
         retry_now(self.core)
 
@@ -281,7 +281,7 @@ class Control:
         }
 
     def reset_stats(self) -> None:
-        """Start counting anew; open sockets stay counted."""
+        """Set all counters to 0. Open sockets stay counted."""
         self.core.faults.reset_counters()
         self.core.listener.frames = self.core.listener.lost = 0
 

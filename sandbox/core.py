@@ -1,4 +1,4 @@
-"""One host's parts, put together: what the routes, the federation and the control surface work on."""
+"""One host without HTTP: what its routes, its federation and its control surface work on."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Links:
 
 
 class Core:
-    """A host without its HTTP side."""
+    """The parts of a host."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Core:
 
     @property
     def switches(self) -> Switches:
-        """The behaviour in force; may be replaced at any time."""
+        """The behaviour in force. It may be replaced at any time."""
         return self.renderer.switches
 
     @switches.setter
@@ -99,7 +99,7 @@ class Core:
         return record
 
     def readable(self, text: str, viewer: str) -> Record:
-        """As `resolve`, for somebody who wants to read it. 403 ``access denied`` for who takes no part in it."""
+        """The message that a path names, if the viewer may read it. 403 ``access denied`` for others."""
         record = self.resolve(text)
         if not self.sees(record, viewer):
             if record.is_participant(lowered(viewer)):
@@ -117,13 +117,13 @@ class Core:
         return record.is_participant(lower) and lower not in record.refused()
 
     def announce(self, kind: str, record: Record, to: list[str]) -> None:
-        """Tell those of ``to`` who live here and were not refused."""
+        """Push an event to the addresses of ``to`` that live here and were not refused."""
         refused = record.refused()
         local = [address for address in to if self.is_local(address) and lowered(address) not in refused]
         self.listener.notify(kind, record.id, local)
 
     def lead(self, record: Record) -> None:
-        """Where the switches say so, keep the message unreadable for a while although its event goes out now."""
+        """Keep the message unreadable for a while after its event, if the switches say so."""
         lead_s = self.switches.event_lead_s
         if lead_s > 0:
             self.unlisted.add(record.id)

@@ -1,4 +1,4 @@
-"""The event side of a host: sockets by identity, and the one listener that feeds them all (FMSG-003, WebSocket)."""
+"""How a host tells: sockets by identity, and the one listener that feeds them all (FMSG-003, WebSocket)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SWAP_CHANCE = 0.25
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something to tell: ``kind`` as on the wire, about a message, to these addresses (as written or in lower case)."""
+    """``kind`` as on the wire, about a message, for these addresses (as written or in lower case)."""
 
     kind: str
     message_id: int
@@ -71,7 +71,7 @@ class Listener:
         self._ears.setdefault(lowered(address), []).append(ear)
 
     def remove(self, address: str, ear: Ear) -> None:
-        """Stop feeding this socket; harmless when it is gone already."""
+        """Stop feeding this socket. It may be gone already."""
         ears = self._ears.get(lowered(address))
         if ears is not None and ear in ears:
             ears.remove(ear)
@@ -89,7 +89,7 @@ class Listener:
         return {address: len(ears) for address, ears in self._ears.items()}
 
     def notify(self, kind: str, message_id: int, to: Iterable[str]) -> None:
-        """Queue an event. Nobody is told when the listener is deaf."""
+        """Queue an event. A deaf listener drops it."""
         listening = tuple(
             address for address in to if lowered(address) in self._ears and not self._loses(lowered(address))
         )
@@ -109,7 +109,7 @@ class Listener:
         return lost
 
     def close(self) -> None:
-        """Forget what is waiting."""
+        """Drop the queued events."""
         self._waiting.clear()
         if self._pass is not None:
             self._pass.cancel()

@@ -1,4 +1,4 @@
-"""Faults of a host, armed from outside: delays, refusals, hanging requests, lost answers; and what was counted.
+"""What can be made to go wrong on a host, and what it counts.
 
 Routes go by name: ``token list sent create get update delete send read add_to data thread thread_messages attach fetch
 detach react ws``; ``*`` is any of them.
@@ -55,7 +55,7 @@ class Faults:
         self._connects_by_second: deque[tuple[int, int]] = deque(maxlen=_SECONDS_KEPT)
 
     def release(self) -> None:
-        """Let everything go that hangs or is held back."""
+        """Let every request go that hangs or is delayed."""
         self.released.set()
         self.released = asyncio.Event()
 
@@ -68,11 +68,11 @@ class Faults:
         self.release()
 
     def delay_s(self, route: str) -> float:
-        """How long to hold a request of the route."""
+        """How long a request of the route is held."""
         return self.delays_s.get(route, self.delays_s.get(ANY, 0.0))
 
     def failure(self, route: str) -> Failure | None:
-        """The failure for this request, used up by asking."""
+        """The failure for this request. Asking uses it up."""
         for name in (route, ANY):
             armed = self.failures.get(name)
             if armed:
@@ -80,27 +80,27 @@ class Faults:
         return None
 
     def hangs(self, route: str) -> bool:
-        """Whether this request hangs; used up by asking."""
+        """Whether this request hangs. Asking uses it up."""
         return _take(self.hangs_left, route)
 
     def loses_answer(self, route: str) -> bool:
-        """Whether this request's answer gets lost; used up by asking."""
+        """Whether this request's answer gets lost. Asking uses it up."""
         return _take(self.lost_answers_left, route)
 
     @property
     def armed(self) -> bool:
-        """Whether any request may meet a fault: spares the others the questions."""
+        """Whether any request may meet a fault. Where none does, nothing else is asked."""
         return bool(self.delays_s or self.hangs_left or self.lost_answers_left or any(self.failures.values()))
 
     def reset_counters(self) -> None:
-        """Start counting anew."""
+        """Set all counters to 0."""
         self.requests.clear()
         self.statuses.clear()
         self.connects = self.cut_bursts = 0
         self._connects_by_second.clear()
 
     def count_connect(self, clock: Callable[[], float]) -> None:
-        """A socket was opened."""
+        """Count an opened socket."""
         self.connects += 1
         second = int(clock())
         if self._connects_by_second and self._connects_by_second[-1][0] == second:

@@ -27,7 +27,7 @@ from sandbox.records import (
 
 
 def retry_now(core: Core) -> None:
-    """Try again what could not be delivered."""
+    """Deliver now what could not be delivered."""
     stalled, core.links.stalled = core.links.stalled, {}
     for jobs in stalled.values():
         for job in jobs:
@@ -35,7 +35,7 @@ def retry_now(core: Core) -> None:
 
 
 def dispatch(core: Core, record: Record, *, batch: Batch | None = None) -> None:
-    """Deliver a message just sent, or a batch just recorded, wherever its participants live."""
+    """Deliver a message that was sent, or a batch that was recorded, to the hosts of its participants."""
     recipients = list(record.recipients()) if batch is None else batch.to
     local = [recipient for recipient in recipients if core.is_local(recipient.addr)]
     if local:
@@ -56,7 +56,7 @@ def _post(core: Core, record: Record, domain: str, recipients: list[Recipient]) 
 
 
 def refuse_here(core: Core, record: Record, recipients: Iterable[Recipient]) -> None:
-    """Mark the local recipients that this host refuses, before the message is listed for anybody."""
+    """Mark the local recipients that this host refuses. This comes before the message is listed."""
     for recipient in recipients:
         if core.is_local(recipient.addr):
             code = acceptance(core, recipient.addr)
@@ -122,7 +122,7 @@ def has_parent(core: Core, pid_hash: str) -> bool:
 
 
 def accept(core: Core, arriving: Record) -> dict[str, int]:
-    """Take a message, or its new batches, from another host; the code per local recipient in lower case."""
+    """Take a message, or its new batches, from another host. Returns the code per local recipient in lower case."""
     local = {
         lowered(recipient.addr): recipient.addr for recipient in arriving.recipients() if core.is_local(recipient.addr)
     }
@@ -201,7 +201,7 @@ def arrive(core: Core, record: Record, codes: dict[str, int]) -> None:
 
 
 def record_reaction(core: Core, reaction: Record) -> None:
-    """Let a stored reaction message count for its subject, and tell the subject's participants but the reactor."""
+    """Count a reaction message for its subject, and tell the subject's participants except the reactor."""
     if reaction.pid is None or reaction.time_s is None:
         return
     subject = core.state.messages[reaction.pid]

@@ -1,4 +1,4 @@
-"""Sandbox hosts on their ports: one as an aiohttp application, or several that federate, until told to stop."""
+"""Sandbox hosts on their ports: one alone, or several that federate."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SandboxHost:
         return self.core.domain
 
     def federate(self, *others: SandboxHost) -> None:
-        """Let these hosts and this one reach each other, pairwise."""
+        """Let these hosts and this one deliver to each other."""
         everybody = [self, *others]
         for one in everybody:
             for other in everybody:

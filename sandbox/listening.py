@@ -1,4 +1,4 @@
-"""The port of a host: listening, refusing, or back again, always the same number."""
+"""The port of a host. It can refuse connections and take them again under the same number."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Listening:
         return f"http://{f'[{self.address}]' if ':' in self.address else self.address}:{self.port}"
 
     async def accept(self) -> None:
-        """Listen; nothing happens when it does already."""
+        """Listen, unless it does already."""
         if self._site is not None:
             return
         sock = self._reserved or self._bound()
@@ -56,7 +56,7 @@ class Listening:
         self.abort_connections(spare=spare)
 
     def abort_connections(self, *, spare: asyncio.BaseTransport | None = None) -> int:
-        """Abort the open connections, all but ``spare``; how many."""
+        """Abort the open connections, all but ``spare``. Returns how many."""
         server = self._runner.server
         transports = [item.transport for item in server.connections] if server is not None else []
         doomed = [item for item in transports if item is not None and item is not spare]
@@ -65,7 +65,7 @@ class Listening:
         return len(doomed)
 
     def restart(self, down_s: float, *, spare: asyncio.BaseTransport | None = None) -> None:
-        """Refuse at once and accept again after ``down_s``; what is stored stays."""
+        """Refuse connections for ``down_s``. What is stored stays."""
         if self._restart is None or self._restart.done():
             # Awaited or cancelled by `close`.
             self._restart = asyncio.get_running_loop().create_task(self._down(down_s, spare))
@@ -76,7 +76,7 @@ class Listening:
         await self.accept()
 
     async def close(self) -> None:
-        """End a restart that is going on, and free a reserved port."""
+        """End a restart that is going on. Free a port that was kept."""
         if self._restart is not None:
             self._restart.cancel()
             await asyncio.wait({self._restart})

@@ -1,4 +1,4 @@
-"""What a caller does with messages: drafts, sending, adding, reading, reacting; and the refusals of these."""
+"""What a caller does with messages: draft, send, add recipients, read, react. What a host refuses of it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def require_draft(record: Record, caller: str) -> None:
 
 
 def _draft(core: Core, caller: str, fields: Mapping[str, Any], *, message_id: int) -> Record:
-    """A draft is a workspace: what it misses is asked for by `send`. ``size`` is not looked at."""
+    """The draft in these fields. It may be incomplete: `send` asks for what is missing. ``size`` is ignored."""
     version, media_type, topic = fields.get("version", 0), fields.get("type") or "", fields.get("topic") or ""
     if not isinstance(version, int) or not isinstance(media_type, str) or not isinstance(topic, str):
         raise Refused(400, "invalid request body: version is a number, type and topic are strings")
@@ -86,7 +86,7 @@ def _broken(core: Core, text: str) -> Refused:
 
 
 def _wire_fault(core: Core, record: Record) -> str | None:
-    """What cannot be put on the wire, which has one byte for each of these lengths. None where all is well."""
+    """What does not fit on the wire, which has one byte for each of these lengths. None if all fits."""
     if len(record.topic.encode("utf-8", "surrogatepass")) > core.limits.topic_bytes:
         return f"topic is over {core.limits.topic_bytes} bytes"
     if any(len(to) > core.limits.recipients for to in [record.to, *(batch.to for batch in record.add_to)]):
@@ -174,7 +174,7 @@ def send(core: Core, caller: str, record: Record) -> float:
 
 
 def publish(core: Core, record: Record) -> None:
-    """Make a stored draft a message and tell its local recipients, without delivering it elsewhere."""
+    """Turn a stored draft into a message and tell its local recipients. Nothing is delivered elsewhere."""
     refuse_here(core, record, record.recipients())
     core.lead(record)
     parent = core.state.messages.get(record.pid) if record.pid is not None else None
@@ -238,7 +238,7 @@ def add_recipients(core: Core, caller: str, record: Record, fields: Mapping[str,
 
 
 def mark_read(core: Core, caller: str, record: Record) -> float:
-    """``POST /fmsg/{id}/read``: when the caller first did so."""
+    """``POST /fmsg/{id}/read``: when the caller first read it."""
     lower = lowered(caller)
     if not record.is_recipient(lower) or not core.sees(record, caller):
         raise Refused(404, "message not found")

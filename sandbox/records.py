@@ -61,7 +61,7 @@ class Recipient(msgspec.Struct, kw_only=True):
 
 
 class Batch(msgspec.Struct, kw_only=True):
-    """One act of adding recipients. ``sha256`` is None while the message is a draft."""
+    """Recipients that were added together. ``sha256`` is None while the message is a draft."""
 
     batch_id: int
     adder: str
@@ -136,11 +136,11 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.time_s is None
 
     def reaches(self, recipient: Recipient) -> bool:
-        """Whether the recipient gets, or may still get, the message: not refused."""
+        """Whether the recipient was not refused."""
         return recipient.code is None or recipient.code < 0
 
     def refused(self) -> set[str]:
-        """The addresses, in lower case, of those who were refused and take part in no other way."""
+        """The addresses, in lower case, that were refused and take part in no other way."""
         refused: set[str] = set()
         others = {lowered(self.from_)}
         for recipient in self.recipients():
@@ -168,7 +168,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
             yield from batch.to
 
     def participants(self) -> dict[str, str]:
-        """Every participant once: address in lower case to address as written."""
+        """Every participant once: the address as written by the address in lower case."""
         seen = {lowered(self.from_): self.from_}
         for recipient in self.recipients():
             seen.setdefault(lowered(recipient.addr), recipient.addr)

@@ -25,7 +25,7 @@ def is_text(media_type: str) -> bool:
 
 
 class Renderer:
-    """Renders for one host: its domain decides which delivery outcomes it knows, its switches which fields it has."""
+    """Renders for one host. The domain decides which deliveries it knows, the switches which fields it has."""
 
     def __init__(self, domain: str, switches: Switches) -> None:
         self._domain = lowered(domain)
@@ -177,7 +177,7 @@ def _text_of(record: Record) -> str | None:
 
 
 def lineage_text(lineage: list[tuple[Record, bool]]) -> str:
-    """``GET /fmsg/{id}/thread``: root first, each message a head and its text; hidden ones only named."""
+    """``GET /fmsg/{id}/thread``: root first, a head and the text of each message. Hidden ones are only named."""
     parts = []
     for record, visible in lineage:
         if not visible:

@@ -1,4 +1,4 @@
-"""The routes of the Web API, and what happens between a request and its route: who asks, which fault strikes."""
+"""The routes of the Web API. Before a route: who asks, and which fault strikes."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def caller(request: web.Request) -> str:
 
 
 def source_ip(request: web.Request) -> str | None:
-    """Where the request comes from, as a proxy in front would tell."""
+    """The client's IP address, as a proxy in front tells it."""
     forwarded = request.headers.get("X-Forwarded-For")
     return forwarded.partition(",")[0].strip() if forwarded is not None else request.remote
 
 
 @web.middleware
 async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Count, strike, authorize, answer."""
+    """Count the request, let a fault strike, authorize, answer."""
     core = request.app[CORE]
     if request.path == "/" or request.path.startswith(CONTROL_PREFIX):
         return await _control(request, handler)
@@ -125,7 +125,7 @@ async def _answer(request: web.Request, handler: Handler, route: str) -> web.Str
 
 
 def _authorization(request: web.Request, route: str) -> str | None:
-    """The header. A socket may bring its token in the query instead: a browser cannot set headers there."""
+    """The header, or for a socket the token in the query: a browser sets no headers there."""
     token = request.query.get("access_token") if route == "ws" else None
     return f"Bearer {token}" if token else request.headers.get("Authorization")
 
@@ -158,7 +158,7 @@ def failed(failure: Failure) -> web.Response:
 
 
 async def hang(request: web.Request) -> None:
-    """Wait until the client goes away or the host lets go what hangs."""
+    """Wait until the client goes away or hanging requests are released."""
     released = request.app[CORE].faults.released
     while request.transport is not None and not request.transport.is_closing():
         with suppress(TimeoutError):
@@ -167,7 +167,7 @@ async def hang(request: web.Request) -> None:
 
 
 def _cut(request: web.Request) -> web.StreamResponse:
-    """Close the connection without a byte; the response object is only what aiohttp wants to hold."""
+    """Close the connection without a byte. aiohttp wants a response object all the same."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response(status=500)

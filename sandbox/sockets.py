@@ -1,4 +1,4 @@
-"""One open WebSocket of a host: its send buffer, its pings, and the ways it ends (FMSG-003, WebSocket)."""
+"""One open WebSocket of a host: its send buffer, its pings, how it ends (FMSG-003, WebSocket)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Socket:
             self._expiry = self._loop.call_later(max(0.0, request[CLAIMS].exp - core.clock()), self.close)
 
     def offer(self, frame: bytes) -> None:
-        """Send the frame; a socket whose buffer is full is closed instead."""
+        """Send the frame. A socket whose buffer is full is closed instead."""
         if self._closer is not None:
             return
         bound = self._core.switches.send_buffer_frames

@@ -1,4 +1,4 @@
-"""What a host keeps: its messages in memory, indexed for its routes, and where they survive a restart."""
+"""What a host keeps: messages in memory, indexed for the routes, and a file in which they survive a restart."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class State:
         self.journal.save("message", record.id, record)
 
     def drop_draft(self, record: Record) -> None:
-        """Forget a draft."""
+        """Drop a draft."""
         del self.messages[record.id]
         _remove(self.mailbox(record.from_).sent, record.id)
         for recipient in record.recipients():
@@ -210,7 +210,7 @@ class Journal:
             self._db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", row)
 
     def drop(self, kind: Kind, key: int | str) -> None:
-        """Forget a record."""
+        """Drop a record."""
         if self._db is not None:
             self._db.execute("DELETE FROM kept WHERE kind = ? AND key = ?", (kind, key))
 

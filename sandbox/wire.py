@@ -1,4 +1,4 @@
-"""JSON both ways, and refusals as the Web API words them: ``{"error": text, "code"?: code}``."""
+"""JSON in and out, and refusals in the words of the Web API: ``{"error": text, "code"?: code}``."""
 
 from __future__ import annotations
 

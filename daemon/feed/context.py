@@ -104,14 +104,7 @@ class FeedContext:
         self.host_met = host_met
         self.schedule = Schedule()
         self.pace = ReconcilePace(settings, rng)
-        self.connecting = asyncio.Semaphore(settings.max_connecting)
-        self.connects = ConnectPacer(
-            store.fleet,
-            settings,
-            members=members,
-            now=asyncio.get_running_loop().time,
-            connecting=self.connecting,
-        )
+        self.connects = ConnectPacer(store.fleet, settings, members=members, now=asyncio.get_running_loop().time)
         self.listing = asyncio.Semaphore(settings.max_listing)
         self.rooting = asyncio.Semaphore(MAX_ROOTING)
         self.feeds = 0

@@ -49,8 +49,11 @@ class FeedSocket:
         opened = False
         try:
             async with AsyncExitStack() as stack:
-                async with self._ctx.connecting:
+                self._ctx.connects.in_flight += 1
+                try:
                     socket = await stack.enter_async_context(self._api.events())
+                finally:
+                    self._ctx.connects.in_flight -= 1
                 SOCKET_CONNECTS.labels("opened").inc()
                 SOCKETS.inc()
                 try:

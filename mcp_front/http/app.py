@@ -18,7 +18,7 @@ import msgspec
 from mcp.server.lowlevel import Server
 from mcp.shared.inbound import x_mcp_header_map
 
-from mcp_front.callers import Callers, KeyCaller
+from mcp_front.callers import KeyCaller, KeyCallers
 from mcp_front.http.admission import (
     Admitted,
     Authenticator,
@@ -95,7 +95,7 @@ class HttpFront:
     def __init__(
         self,
         server: Server[Any],
-        callers: Callers,
+        callers: KeyCallers,
         settings: FrontSettings,
         *,
         timer_wheel: TimerWheel,

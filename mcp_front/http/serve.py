@@ -24,7 +24,7 @@ from fmsg.errors import FmsgError
 from fmsg.http import HostHttp
 from ledger.port import Store
 from ledger.seal import SealKeys
-from mcp_front.callers import Callers, Parking
+from mcp_front.callers import KeyCallers, SharedTokenStore
 from mcp_front.drain import Drain
 from mcp_front.http.admission import Guesses
 from mcp_front.http.app import HttpFront, HttpRequest, peer_of
@@ -323,8 +323,8 @@ async def serve_http(
     give_back_large_blocks()
     drain = Drain()
     timer_wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
-    parking: Parking | None = getattr(store, "shared_tokens", None)
-    callers = Callers(http, settings, transport="http", clock=clock, rng=rng, parking=parking)
+    shared_tokens: SharedTokenStore | None = getattr(store, "shared_tokens", None)
+    callers = KeyCallers(http, settings, transport="http", clock=clock, rng=rng, shared_tokens=shared_tokens)
     held_calls = HeldCalls(settings.budgets)
     metrics.WAITS_BUDGET.set(settings.budgets.max_waits)
     requests = HttpRequests(

@@ -21,7 +21,7 @@ from ledger.values import CallerKey, Head
 from mcp_front.caller import Caller
 from mcp_front.gather import gather_with
 from mcp_front.waiting.backlog import Moved
-from mcp_front.waiting.caller_state import Participant, Shared, StepContext
+from mcp_front.waiting.caller_state import RESTORE_LOOK_S, Participant, Shared, StepContext
 from mcp_front.waiting.cursor import Cursor, Decided
 from mcp_front.waiting.decide import Return, WaitUntil
 from mcp_front.waiting.policy import Policy, pending_after
@@ -263,7 +263,10 @@ class Held:
         except Moved as moved:
             self._begin_anew(moved.cause)
         except (NoLedger, StaleEpoch):
-            self._begin_anew("epoch")
+            if self._cursor is not None and await self._may_be_restored(self._cursor):
+                timing.resume_at = loop.time() + RESTORE_LOOK_S
+            else:
+                self._begin_anew("epoch")
         except GaveUp as error:
             self._trouble = error
         except LedgerUnavailable as error:
@@ -272,8 +275,17 @@ class Held:
             self._back_off(error)
         else:
             self._moves = self._failures = 0
+            self._participant.state.ledger_is_there()
             return outcome
         return None
+
+    async def _may_be_restored(self, cursor: Cursor) -> bool:
+        """Whether the ledger may still go on from where this wait stands. Another life of it does not."""
+        try:
+            state = await self._shared.store.ledger.state(self._caller.key)
+        except LedgerUnavailable:
+            return True
+        return (state is None or state.epoch == cursor.epoch) and self._participant.state.may_be_restored()
 
     async def _step(self, closing: bool) -> Decided | Delivery | None:
         """Read and decide. None: begin again at once."""

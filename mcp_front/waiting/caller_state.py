@@ -63,6 +63,14 @@ class OneAtATime:
                 raise
 
 
+LIVE_LATELY_S = 60.0
+"""A daemon whose feed was live so long ago still holds the end of the ledger."""
+RESTORE_WITHIN_S = 5.0
+"""Within this time of a flush a daemon has noticed it and written its ledgers back."""
+RESTORE_LOOK_S = 0.5
+"""Between looks whether it has."""
+
+
 class LiveDaemons:
     """The ids of the live daemons, read from the store once in a while for all waits."""
 
@@ -107,6 +115,8 @@ class CallerState:
         self._look: asyncio.Task[CaughtUp] | None = None
         self._look_at = float("-inf")
         self._failures = 0
+        self._live_at = float("-inf")
+        self._lost_at: float | None = None
 
     @property
     def idle(self) -> bool:
@@ -132,6 +142,23 @@ class CallerState:
         if self._epoch and epoch != self._epoch:
             self.was_reset()
         self._epoch = epoch
+
+    def may_be_restored(self) -> bool:
+        """Whether a daemon may still write back what the store lost of the ledger: its feed was live a moment ago.
+
+        A ledger that is begun anew has another order, so that much would come again.
+        """
+        now = _now()
+        if now - self._live_at > LIVE_LATELY_S:
+            return False
+        if self._lost_at is None:
+            self._lost_at = now
+            self._activated_at = float("-inf")  # the store may have forgotten that the caller is active, too
+        return now < self._lost_at + RESTORE_WITHIN_S
+
+    def ledger_is_there(self) -> None:
+        """The ledger was read as it was expected."""
+        self._lost_at = None
 
     def was_reset(self) -> None:
         """The ledger began anew or lost its end."""
@@ -197,6 +224,8 @@ class CallerState:
             if not self._knows_transport():
                 report = await self._shared.store.activations.feed(self._caller)
                 live = report is not None and report.live and await self._shared.daemons.alive(report.daemon)
+                if live:
+                    self._live_at = _now()
                 self._needs_credential = report is not None and report.needs_credential
                 self._transport = "websocket" if live else "poll"
                 self._transport_at = _now()
@@ -255,6 +284,10 @@ class CallerState:
     async def _run_look(self, compare: Look) -> CaughtUp:
         settings, rng = self._shared.settings, self._shared.rng
         try:
+            while _now() - self._live_at <= LIVE_LATELY_S:
+                if await self._shared.store.ledger.state(self._caller) is not None or not self.may_be_restored():
+                    break
+                await asyncio.sleep(RESTORE_LOOK_S)
             caught_up = await compare()
         except TRANSIENT as error:
             self.trouble = error

@@ -15,9 +15,9 @@ from ledger.port import LedgerError
 from ledger.store import RedisStore
 from ledger.values import CallerKey, caller_key
 from ops import interrupt, parts
-from ops.caller.orders import Outcome, forget, reconcile, reconnect
+from ops.caller.orders import OrderOutcome, forget, reconcile, reconnect
 from ops.caller.show import plain, plain_outcome, to_json
-from ops.caller.view import View, look_at
+from ops.caller.view import CallerView, look_at
 from ops.own_redis import settings_of
 from ops.settings import SettingError, Settings, load
 
@@ -79,7 +79,7 @@ async def _run(settings: Settings, wanted: CallerOptions) -> int:
     return 0 if outcome is None or outcome.done else 1
 
 
-async def _obey(settings: Settings, store: RedisStore, key: CallerKey, wanted: CallerOptions) -> Outcome | None:
+async def _obey(settings: Settings, store: RedisStore, key: CallerKey, wanted: CallerOptions) -> OrderOutcome | None:
     if wanted.reconcile:
         async with parts.host_http(settings) as http:
             return await reconcile(store, http, key)
@@ -90,7 +90,7 @@ async def _obey(settings: Settings, store: RedisStore, key: CallerKey, wanted: C
     return None
 
 
-def _print(view: View, outcome: Outcome | None, *, as_json: bool) -> None:
+def _print(view: CallerView, outcome: OrderOutcome | None, *, as_json: bool) -> None:
     if as_json:
         print(to_json(view, outcome).decode())
         return

@@ -6,12 +6,12 @@ import datetime
 
 import msgspec
 
-from ops.caller.orders import Outcome
-from ops.caller.view import Entry, View, remarks, words_of
+from ops.caller.orders import OrderOutcome
+from ops.caller.view import CallerView, ShownEntry, remarks, words_of
 from ops.terminal import span, table
 
 
-def plain(view: View) -> str:
+def plain(view: CallerView) -> str:
     """Everything as text, what it means first."""
     lines = [f"{view.address}  (caller {view.caller})"]
     for remark in remarks(view):
@@ -31,7 +31,7 @@ def plain(view: View) -> str:
     return "\n".join(lines)
 
 
-def _activation(view: View) -> str:
+def _activation(view: CallerView) -> str:
     if view.sealed:
         return "sealed with another key"
     asked = view.asked
@@ -43,7 +43,7 @@ def _activation(view: View) -> str:
     return f"{when}, token good for {span(asked.token_until_s - view.at_s)}"
 
 
-def _owner(view: View) -> str:
+def _owner(view: CallerView) -> str:
     owner = view.owner
     if owner is None:
         return "none"
@@ -51,7 +51,7 @@ def _owner(view: View) -> str:
     return f"{owner.daemon} ({state}), lease epoch {owner.epoch}"
 
 
-def _feed(view: View) -> str:
+def _feed(view: CallerView) -> str:
     feed = view.feed
     if feed is None:
         return "no report"
@@ -59,7 +59,7 @@ def _feed(view: View) -> str:
     return f"{feed.state} for {span(view.at_s - feed.since_s)} on {feed.daemon}{need}"
 
 
-def _ledger(view: View) -> list[str]:
+def _ledger(view: CallerView) -> list[str]:
     ledger = view.ledger
     if ledger is None:
         return ["LEDGER         none"]
@@ -76,11 +76,11 @@ def _ledger(view: View) -> list[str]:
     return [*lines, *table([*rows, *map(_row, ledger.tail)])]
 
 
-def _row(entry: Entry) -> tuple[str, str, str, str, str]:
+def _row(entry: ShownEntry) -> tuple[str, str, str, str, str]:
     return entry.at, entry.id, moment(entry.arrived_at_s), moment(entry.sent_at_s), entry.source
 
 
-def _subscriptions(view: View) -> list[str]:
+def _subscriptions(view: CallerView) -> list[str]:
     if not view.subscriptions:
         return ["SUBSCRIPTIONS  none"]
     rows = [
@@ -108,12 +108,12 @@ def moment(at_s: float) -> str:
     return f"{datetime.datetime.fromtimestamp(at_s, datetime.UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
-def plain_outcome(outcome: Outcome) -> str:
+def plain_outcome(outcome: OrderOutcome) -> str:
     """What became of an order."""
     return outcome.came + (f"\n-> {outcome.do}" if outcome.do else "")
 
 
-def to_json(view: View, outcome: Outcome | None) -> bytes:
+def to_json(view: CallerView, outcome: OrderOutcome | None) -> bytes:
     """Everything for programs; ``outcome`` is what became of the order, if there was one."""
     told = {"remarks": remarks(view), "outcome": outcome, **msgspec.structs.asdict(view)}
     return msgspec.json.format(msgspec.json.encode(told), indent=2)

@@ -24,10 +24,10 @@ KINDS = {
 """What fronts keep for a caller besides the ledger, and the kind of document it is."""
 
 WORDS = {"subscriptions": "subscription", "idempotency_records": "idempotency record"}
-"""What of it people know; the rest only spares the caller repetitions."""
+"""The records that people know. The others only spare the caller repetitions."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class ShownEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A ledger entry: its place, message reference, times, and how it was found."""
 
     at: str
@@ -38,7 +38,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LedgerEnds(msgspec.Struct, frozen=True, kw_only=True):
-    """A ledger: what it spans, and both its ends."""
+    """A ledger: its bounds, and the entries at both ends."""
 
     epoch: str
     held: int
@@ -46,12 +46,12 @@ class LedgerEnds(msgspec.Struct, frozen=True, kw_only=True):
     low: str
     baseline_id: str
     baseline_time_s: float
-    head: tuple[Entry, ...]
-    tail: tuple[Entry, ...]
+    head: tuple[ShownEntry, ...]
+    tail: tuple[ShownEntry, ...]
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """That somebody asks for the caller, and until when the token lasts that they left (None: there is none)."""
+class AskedFor(msgspec.Struct, frozen=True, kw_only=True):
+    """When the caller was asked for last, and until when the token of that request lasts (None: there is none)."""
 
     asked_at_s: float
     token_until_s: float | None
@@ -66,8 +66,8 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool
 
 
-class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """A subscription: how far it is, and how many results are out that nobody acknowledged."""
+class KeptSubscription(msgspec.Struct, frozen=True, kw_only=True):
+    """A subscription: its position, and how many results were returned and not acknowledged."""
 
     name: str
     after_id: str
@@ -75,10 +75,10 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     created_s: float
     used_s: float
     readable: bool = True
-    """Whether what is stored of it could be read. Else the name is all there is."""
+    """Whether its record could be read. If not, only its name is known."""
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class CallerView(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that `fmsg-mcpd caller` knows. Times are POSIX seconds."""
 
     address: str
@@ -86,11 +86,11 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
     sealed: bool
     """Whether there is an activation that does not open with our seal key."""
-    asked: Asked | None
+    asked: AskedFor | None
     owner: Owner | None
     feed: FeedReport | None
     ledger: LedgerEnds | None
-    subscriptions: tuple[Position, ...]
+    subscriptions: tuple[KeptSubscription, ...]
     kept: Mapping[str, int]
     """How many records of each of `KINDS` there are."""
 
@@ -108,7 +108,7 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
     do: str = ""
 
 
-async def look_at(store: RedisStore, *, address: str, caller: CallerKey) -> View:
+async def look_at(store: RedisStore, *, address: str, caller: CallerKey) -> CallerView:
     """Look once. Raises `LedgerUnavailable`."""
     seconds, micros = await store.scripts.command("TIME", idempotent=True)
     activation = await store.activations.get(caller)
@@ -118,8 +118,8 @@ async def look_at(store: RedisStore, *, address: str, caller: CallerKey) -> View
     asked = None
     if activation is not None:
         until_s = activation.token_expires_at_s if activation.token is not None else None
-        asked = Asked(asked_at_s=activation.asked_at_s, token_until_s=until_s)
-    return View(
+        asked = AskedFor(asked_at_s=activation.asked_at_s, token_until_s=until_s)
+    return CallerView(
         address=address,
         caller=caller,
         at_s=int(seconds) + int(micros) / 1e6,
@@ -160,8 +160,8 @@ async def _ends(store: RedisStore, caller: CallerKey) -> LedgerEnds | None:
     )
 
 
-def _entry(arrival: Arrival) -> Entry:
-    return Entry(
+def _entry(arrival: Arrival) -> ShownEntry:
+    return ShownEntry(
         at=str(arrival.at),
         id=format_reference(arrival.id),
         arrived_at_s=arrival.arrived_at_s,
@@ -170,9 +170,9 @@ def _entry(arrival: Arrival) -> Entry:
     )
 
 
-async def _subscriptions(store: RedisStore, caller: CallerKey) -> tuple[Position, ...]:
+async def _subscriptions(store: RedisStore, caller: CallerKey) -> tuple[KeptSubscription, ...]:
     return tuple(
-        Position(
+        KeptSubscription(
             name=one.name,
             after_id=format_reference(one.after_id),
             outstanding=one.outstanding,
@@ -184,12 +184,12 @@ async def _subscriptions(store: RedisStore, caller: CallerKey) -> tuple[Position
     )
 
 
-def remarks(view: View) -> tuple[Remark, ...]:
-    """What a view means. The first one is the heart of it."""
+def remarks(view: CallerView) -> tuple[Remark, ...]:
+    """What a view means, the most important first."""
     return tuple(_remarks(view))
 
 
-def _remarks(view: View) -> Iterator[Remark]:
+def _remarks(view: CallerView) -> Iterator[Remark]:
     if view.sealed:
         yield Remark(
             what="its activation does not open with this FMSG_SEAL_KEY",
@@ -201,27 +201,27 @@ def _remarks(view: View) -> Iterator[Remark]:
         if view.ledger is None and not any(view.kept.values()):
             yield Remark(
                 what="it is not known here",
-                do="Check the address, and FMSG_API_URL and FMSG_REDIS_PREFIX: they are part of what names it.",
+                do="Check the address, and FMSG_API_URL and FMSG_REDIS_PREFIX: a caller is known by all three.",
             )
         else:
-            yield Remark(what="it is at rest: nobody asked for it in a while", do="Its next request wakes it.")
+            yield Remark(what="no agent has asked for it in a while", do="Its next request wakes it.")
         return
     yield from _active(view, view.asked)
 
 
-def _active(view: View, asked: Asked) -> Iterator[Remark]:
+def _active(view: CallerView, asked: AskedFor) -> Iterator[Remark]:
     owner, feed = view.owner, view.feed
     if owner is None:
-        yield Remark(what="no daemon has it, so its waits poll", do="Look whether one runs: fmsg-mcpd status.")
+        yield Remark(what="no daemon has it, so fronts poll for it", do="See whether one runs: fmsg-mcpd status.")
     elif not owner.alive:
         yield Remark(
-            what=f"its daemon {owner.daemon} is gone, so its waits poll",
+            what=f"its daemon {owner.daemon} is gone, so fronts poll for it",
             do="Another one takes it within seconds, if one runs: fmsg-mcpd status.",
         )
     elif feed is None:
-        yield Remark(what="its daemon has not said anything of it yet", do="Look again in a few seconds.")
+        yield Remark(what="its daemon has not reported on it yet", do="Look again in a few seconds.")
     elif feed.daemon != owner.daemon:
-        yield Remark(what=f"it goes from {feed.daemon} to {owner.daemon}", do="Look again in a few seconds.")
+        yield Remark(what=f"it moves from daemon {feed.daemon} to {owner.daemon}", do="Look again in a few seconds.")
     elif feed.live:
         yield Remark(what="its feed is live")
     else:
@@ -230,14 +230,17 @@ def _active(view: View, asked: Asked) -> Iterator[Remark]:
     if asked.token_until_s is None:
         yield Remark(
             what="there is no valid token for its feed",
-            do="Its next request brings one; the socket stays open meanwhile, if the host lets it.",
+            do="Its next request brings one. The socket stays open meanwhile, if the host allows it.",
         )
 
 
-def _not_live(feed: FeedReport, asked: Asked) -> Remark:
-    what = f"its feed is {feed.state}, so its waits poll" + (f": {feed.error}" if feed.error else "")
+def _not_live(feed: FeedReport, asked: AskedFor) -> Remark:
+    what = f"its feed is {feed.state}, so fronts poll for it" + (f": {feed.error}" if feed.error else "")
     if feed.state == "stopped":
-        return Remark(what=what, do="The host refuses it: ask there. Then --reconnect, or its next new token, helps.")
+        return Remark(
+            what=what,
+            do="The host refuses it: ask the host's operator. Then --reconnect, or its next new token, helps.",
+        )
     if feed.needs_credential or asked.token_until_s is None:
         return Remark(what=what, do="It lacks a valid token: its next request brings one.")
-    return Remark(what=what, do="It tries again by itself, within a minute; --reconnect does so now.")
+    return Remark(what=what, do="It tries again by itself within a minute. --reconnect does so now.")

@@ -39,7 +39,7 @@ OWNERLESS = "ownerless"
 """The state of a feed whose daemon is gone. Another daemon takes it within a heartbeat's time."""
 
 
-class Daemon(msgspec.Struct, frozen=True, kw_only=True):
+class ShownDaemon(msgspec.Struct, frozen=True, kw_only=True):
     """A daemon: how many callers it has, which part of all that is, and what its process announced."""
 
     id: str
@@ -54,7 +54,7 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
     host_error: str | None = None
 
 
-class Callers(msgspec.Struct, frozen=True, kw_only=True):
+class CallerCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The active callers. Feeds are counted for ``looked_at`` of them."""
 
     active: int
@@ -67,7 +67,7 @@ class Callers(msgspec.Struct, frozen=True, kw_only=True):
     """The most frequent reasons of the feeds that are not live."""
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True):
+class QueueState(msgspec.Struct, frozen=True, kw_only=True):
     """The job queue: how many jobs wait or run, and how late the oldest is. ``error`` where it cannot be read."""
 
     jobs: int = 0
@@ -82,11 +82,11 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     redis: str
     round_trip_s: float
     server: ServerFacts | None
-    daemons: tuple[Daemon, ...]
+    daemons: tuple[ShownDaemon, ...]
     processes: tuple[Process, ...]
     """All processes that run, daemons among them, and those that fell silent within the last hour."""
-    callers: Callers
-    queue: Queue
+    callers: CallerCounts
+    queue: QueueState
     deferred: int
     refuses: str | None = None
     """Why Redis takes no write, None while it does."""
@@ -153,7 +153,7 @@ async def take_picture(store: RedisStore, *, queue_url: str, sealed: bool = Fals
             daemons=(),
             processes=(),
             callers=callers_of((), active=0, alive=set()),
-            queue=Queue(),
+            queue=QueueState(),
             deferred=0,
             refuses=refuses,
         )
@@ -219,12 +219,12 @@ async def _server(store: RedisStore) -> ServerFacts | None:
         return None  # the ACL forbids INFO
 
 
-def daemons_of(members: Sequence[Member], processes: Sequence[Process]) -> tuple[Daemon, ...]:
+def daemons_of(members: Sequence[Member], processes: Sequence[Process]) -> tuple[ShownDaemon, ...]:
     """The daemons of a fleet. A daemon and its process share a name."""
     by_name = {process.name: process for process in processes if process.role in ("daemon", "up")}
     total = sum(member.load for member in members)
     return tuple(
-        Daemon(
+        ShownDaemon(
             id=member.id,
             name=member.name,
             since_s=member.since_s,
@@ -239,7 +239,7 @@ def daemons_of(members: Sequence[Member], processes: Sequence[Process]) -> tuple
     )
 
 
-def callers_of(feeds: Sequence[ActiveFeed], *, active: int, alive: set[str]) -> Callers:
+def callers_of(feeds: Sequence[ActiveFeed], *, active: int, alive: set[str]) -> CallerCounts:
     """The active callers, counted. ``alive`` are the ids of the daemons that have a heartbeat."""
     states: Counter[str] = Counter()
     errors: Counter[str] = Counter()
@@ -258,7 +258,7 @@ def callers_of(feeds: Sequence[ActiveFeed], *, active: int, alive: set[str]) -> 
             states[report.state] += 1
             if report.error:
                 errors[report.error] += 1
-    return Callers(
+    return CallerCounts(
         active=max(active, len(feeds)),
         looked_at=len(feeds),
         live=live,
@@ -268,7 +268,7 @@ def callers_of(feeds: Sequence[ActiveFeed], *, active: int, alive: set[str]) -> 
     )
 
 
-def callers_told(picture: Picture) -> Callers:
+def callers_told(picture: Picture) -> CallerCounts:
     """The active callers, counted by what the daemons announced of their feeds."""
     states: Counter[str] = Counter()
     for process in picture.of_role("daemon", "up"):
@@ -276,7 +276,7 @@ def callers_told(picture: Picture) -> Callers:
             if fact.startswith(FEEDS_IN):
                 states[fact.removeprefix(FEEDS_IN)] += int(count)
     live, total = states.pop("live", 0), states.total()
-    return Callers(
+    return CallerCounts(
         active=picture.callers.active,
         looked_at=live + total,
         live=live,
@@ -286,24 +286,24 @@ def callers_told(picture: Picture) -> Callers:
     )
 
 
-async def look_at_queue(url: str, *, prefix: str) -> Queue:
+async def look_at_queue(url: str, *, prefix: str) -> QueueState:
     """The job queue. Trouble with it is returned, not raised: the rest of the picture is worth having."""
     try:
         key = Key(ArqQueue(url, prefix=prefix).name)
         topology = connect(url, prefix=prefix)
     except ValueError as error:
-        return Queue(error=str(error))
+        return QueueState(error=str(error))
     scripts = Scripts(topology.commands)
     try:
         jobs = int(await scripts.command("ZCARD", key, idempotent=True))
         oldest = await scripts.command("ZRANGE", key, 0, 0, "WITHSCORES", idempotent=True)
         seconds, _ = await scripts.command("TIME", idempotent=True)
     except LedgerError as error:
-        return Queue(error=str(error))
+        return QueueState(error=str(error))
     finally:
         await topology.aclose()
     late_s = int(seconds) - _score(oldest) / 1000 if oldest else 0.0
-    return Queue(jobs=jobs, late_s=max(0.0, late_s))
+    return QueueState(jobs=jobs, late_s=max(0.0, late_s))
 
 
 def _score(pairs: Sequence[object]) -> float:

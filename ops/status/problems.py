@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from ops.presence import ENDED
-from ops.status.picture import OWNERLESS, UNREPORTED, Daemon, Picture
+from ops.status.picture import OWNERLESS, UNREPORTED, Picture, ShownDaemon
 from ops.terminal import many, span
 
 Level = Literal["bad", "warning", "note"]
@@ -170,7 +170,7 @@ def _daemons(picture: Picture) -> Iterator[Problem]:
             )
 
 
-def _is_all_in_one(daemon: Daemon) -> bool:
+def _is_all_in_one(daemon: ShownDaemon) -> bool:
     return daemon.process is not None and daemon.process.role == "up"
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ledger.operators import Process
 from ops.presence import ENDED
-from ops.status.picture import Daemon, Picture
+from ops.status.picture import Picture, ShownDaemon
 from ops.status.problems import Level, Problem, is_well, problems_of
 from ops.terminal import many, span, table
 
@@ -64,7 +64,7 @@ def _dead_daemon(process: Process, picture: Picture) -> tuple[str, ...]:
     return (process.name, *[NOTHING] * 6, process.version, process.metrics or NOTHING, _state(process, picture))
 
 
-def _daemon(daemon: Daemon, picture: Picture) -> tuple[str, ...]:
+def _daemon(daemon: ShownDaemon, picture: Picture) -> tuple[str, ...]:
     process = _heard(daemon.process, picture)
     return (
         daemon.name,

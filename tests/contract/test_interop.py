@@ -16,7 +16,7 @@ import redis.asyncio
 from ledger.embedded import EmbeddedRedis
 from ops.agent import Agent, over_http, over_stdio
 from ops.demo import Cluster, Side, running_cluster
-from ops.interop import Interop, Step
+from ops.interop import Interop, InteropStep
 from ops.processes import Child
 
 pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("cluster")]
@@ -39,7 +39,7 @@ async def two_agents(cluster: Cluster) -> AsyncIterator[tuple[Agent, Agent]]:
         yield alice, bob
 
 
-async def steps_of(interop: Interop) -> list[Step]:
+async def steps_of(interop: Interop) -> list[InteropStep]:
     """Run all steps."""
     return [step async for step in interop.run()]
 

@@ -35,7 +35,6 @@ class Crowd:
                 DaemonSettings(connects_per_s=per_s),
                 members=lambda: members or daemons,
                 now=self.time,
-                connecting=asyncio.Semaphore(1000),
             )
             for _ in range(daemons)
         ]
@@ -126,19 +125,27 @@ async def test_a_caller_without_a_socket_goes_before_one_that_moves_and_who_chan
     assert crowd.connected == [changed, urgent, moving]
 
 
-async def test_a_daemon_that_opens_as_many_as_it_may_uses_no_slot() -> None:
+async def test_while_the_host_accepts_no_socket_only_a_few_are_begun() -> None:
+    """A host that stalls meets them all at once when it goes on."""
     crowd = Crowd(1, per_s=100.0)
     (pacer,) = crowd.pacers
-    busy = asyncio.Semaphore(0)
-    vars(pacer)["_connecting"] = busy
-    pacer.ask(Wants(crowd), urgent=True)
-    running = asyncio.create_task(pacer.run())
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert crowd.moments == []
-    busy.release()
-    await crowd.bell.until(lambda: len(crowd.moments) == 1)
-    running.cancel()
+    for _ in range(60):
+        pacer.ask(Wants(crowd), urgent=True)
+    connect, stalled = Wants.connect, True
+
+    def begin(feed: Wants) -> bool:
+        pacer.in_flight += stalled
+        return connect(feed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Wants, "connect", begin)
+        running = asyncio.create_task(pacer.run())
+        await crowd.bell.until(lambda: len(crowd.moments) == 23)
+        await asyncio.sleep(0.3)  # twenty more slots, of which none may be used
+        assert len(crowd.moments) == 23
+        pacer.in_flight, stalled = 0, False
+        await crowd.bell.until(lambda: len(crowd.moments) == 60)
+        running.cancel()
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 3.0), st.integers(1, 300)), min_size=1, max_size=60), st.floats(0.5, 200.0))

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from fmsg.errors import FmsgError, HostFailed, NotFound, refusal
 from fmsg.message import AddToBatch, Message, Thread, ThreadMessage
 from mcp_front.lineage import MOST_ANCESTORS, from_message, lineage, to_message
+from tests.ledger.fake_host import ME, FakeHost
 
-ME = "@me@here.test"
 
+def host(messages: Mapping[int, Message | FmsgError], thread: Thread | FmsgError) -> Any:
+    """A host with these messages, where a message may be an error, that answers the thread route so."""
 
-class Host:
-    """Messages by id, and what the thread route answers."""
+    class Scripted(FakeHost):
+        async def thread(self, message_id: int) -> Thread:
+            if isinstance(thread, FmsgError):
+                raise thread
+            return thread
 
-    def __init__(self, messages: Mapping[int, Message | FmsgError], thread: Thread | FmsgError) -> None:
-        self._messages = messages
-        self._thread = thread
-        self.asked: list[int] = []
+        async def message(self, message_id: int) -> Message:
+            self.asked["message"] += 1
+            found = messages.get(message_id, refusal(404, "message not found"))
+            if isinstance(found, FmsgError):
+                raise found
+            return found
 
-    async def thread(self, message_id: int) -> Thread:
-        if isinstance(self._thread, FmsgError):
-            raise self._thread
-        return self._thread
-
-    async def message(self, message_id: int) -> Message:
-        self.asked.append(message_id)
-        found = self._messages.get(message_id, refusal(404, "message not found"))
-        if isinstance(found, FmsgError):
-            raise found
-        return found
+    return Scripted()
 
 
 def chain(length: int) -> dict[int, Message | FmsgError]:
@@ -43,25 +41,25 @@ def chain(length: int) -> dict[int, Message | FmsgError]:
 
 @pytest.mark.parametrize("status", [404, 413, 422])
 async def test_where_the_thread_route_gives_no_answer_pids_are_walked(status: int) -> None:
-    found = await lineage(Host(chain(3), refusal(status, "no")), 3)  # type: ignore[arg-type]  # the two methods it uses
+    found = await lineage(host(chain(3), refusal(status, "no")), 3)
     assert [message.id for message in found.messages] == [1, 2, 3]
     assert (found.root_id, found.trigger.id, found.complete) == (1, 3, True)
 
 
 async def test_other_refusals_are_raised() -> None:
     with pytest.raises(HostFailed):
-        await lineage(Host(chain(3), refusal(500, "no")), 3)  # type: ignore[arg-type]
+        await lineage(host(chain(3), refusal(500, "no")), 3)
 
 
 async def test_an_unknown_message_is_told_as_that() -> None:
     with pytest.raises(NotFound):
-        await lineage(Host({}, refusal(404, "no")), 3)  # type: ignore[arg-type]
+        await lineage(host({}, refusal(404, "no")), 3)
 
 
 @pytest.mark.parametrize("status", [403, 404])
 async def test_an_ancestor_out_of_sight_ends_the_walk(status: int) -> None:
     messages = chain(3) | {1: refusal(status, "no")}
-    found = await lineage(Host(messages, refusal(404, "no")), 3)  # type: ignore[arg-type]
+    found = await lineage(host(messages, refusal(404, "no")), 3)
     assert [message.visible for message in found.messages] == [False, True, True]
     assert found.complete is False
     assert found.root_id == 1
@@ -69,17 +67,17 @@ async def test_an_ancestor_out_of_sight_ends_the_walk(status: int) -> None:
 
 async def test_a_walk_ends_also_in_a_circle_and_in_a_very_deep_thread() -> None:
     circle = chain(3) | {1: Message(id=1, pid=3, time=1.0)}
-    found = await lineage(Host(circle, refusal(404, "no")), 3)  # type: ignore[arg-type]
+    found = await lineage(host(circle, refusal(404, "no")), 3)
     assert ([message.id for message in found.messages], found.complete) == ([1, 2, 3], False)
-    deep = Host(chain(1000), refusal(404, "no"))
-    found = await lineage(deep, 1000)  # type: ignore[arg-type]
+    deep = host(chain(1000), refusal(404, "no"))
+    found = await lineage(deep, 1000)
     assert found.complete is False
-    assert len(deep.asked) == MOST_ANCESTORS + 1
+    assert deep.asked["message"] == MOST_ANCESTORS + 1
 
 
 async def test_an_answer_without_the_message_itself_is_not_believed() -> None:
     thread = Thread(root_id=1, trigger_id=2, messages=(ThreadMessage(id=1),))
-    found = await lineage(Host(chain(2), thread), 2)  # type: ignore[arg-type]
+    found = await lineage(host(chain(2), thread), 2)
     assert found.trigger.id == 2
 
 
@@ -90,7 +88,7 @@ async def test_participants_are_those_of_the_trigger_but_the_caller() -> None:
         to=("@ME@here.test", "@bob@b.test"),
         add_to=(AddToBatch(add_to_from="@BOB@b.test", to=("@cat@c.test",)),),
     )
-    found = await lineage(Host({}, Thread(root_id=1, trigger_id=1, messages=(trigger,))), 1)  # type: ignore[arg-type]
+    found = await lineage(host({}, Thread(root_id=1, trigger_id=1, messages=(trigger,))), 1)
     assert found.participants_but(ME) == ("@ann@a.test", "@bob@b.test", "@cat@c.test")
 
 

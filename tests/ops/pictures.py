@@ -8,7 +8,7 @@ import msgspec
 
 from ledger.operators import Process
 from ledger.redis.operators import ServerFacts
-from ops.status.picture import Callers, Daemon, Picture, Queue
+from ops.status.picture import CallerCounts, Picture, QueueState, ShownDaemon
 
 NOW_S = 1_790_000_000.0
 SERVER = ServerFacts(
@@ -40,7 +40,7 @@ def process(
     )
 
 
-def daemon(name: str = "box-1", **changes: Any) -> Daemon:
+def daemon(name: str = "box-1", **changes: Any) -> ShownDaemon:
     """A daemon with half of the callers."""
     fields: dict[str, Any] = {
         "id": f"{name}-id",
@@ -51,10 +51,10 @@ def daemon(name: str = "box-1", **changes: Any) -> Daemon:
         "draining": False,
         "process": process("daemon", name, sockets=50.0, ingest_lag_s=0.12),
     }
-    return Daemon(**{**fields, **changes})
+    return ShownDaemon(**{**fields, **changes})
 
 
-def callers(**changes: Any) -> Callers:
+def callers(**changes: Any) -> CallerCounts:
     """A hundred callers, all of them live."""
     fields: dict[str, Any] = {
         "active": 100,
@@ -64,7 +64,7 @@ def callers(**changes: Any) -> Callers:
         "needs_credential": 0,
         "errors": (),
     }
-    return Callers(**{**fields, **changes})
+    return CallerCounts(**{**fields, **changes})
 
 
 def picture(**changes: Any) -> Picture:
@@ -82,7 +82,7 @@ def picture(**changes: Any) -> Picture:
             process("worker", loop_lag_s=0.002),
         ),
         "callers": callers(),
-        "queue": Queue(jobs=1),
+        "queue": QueueState(jobs=1),
         "deferred": 2,
     }
     return Picture(**{**fields, **changes})

@@ -69,7 +69,7 @@ async def test_however_many_ask_redis_is_asked_once() -> None:
     assert store.asked == 1
 
 
-async def test_whoever_drains_is_not_ready_whatever_redis_says() -> None:
+async def test_a_draining_process_is_not_ready_whatever_redis_says() -> None:
     store, stop = Flaky(), asyncio.Event()
     readiness = Readiness(store, stop)
     stop.set()

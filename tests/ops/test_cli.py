@@ -138,7 +138,7 @@ def test_a_hosted_server_refuses_a_key_for_everybody() -> None:
 
 
 def test_a_bind_outside_loopback_needs_the_allowed_hosts() -> None:
-    """It refuses to start instead of serving whoever finds it."""
+    """It refuses to start instead of serving anybody who finds it."""
     done = run(
         "up",
         "--host",
@@ -161,7 +161,7 @@ def test_settings_are_looked_at_before_a_server_is_started(tmp_path: Path) -> No
 
 
 def test_a_directory_for_a_redis_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    """Whoever gives both would believe that the data is there."""
+    """With both, an operator would believe that the data is there."""
     data = os.fspath(tmp_path / "data")
     done = run("up", "--data-dir", data, FMSG_API_URL="http://127.0.0.1:9", FMSG_REDIS_URL="redis://127.0.0.1:9")
     assert done.returncode == 2

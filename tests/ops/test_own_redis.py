@@ -109,7 +109,7 @@ class TestDirectory:
     """The data of all callers lies in it."""
 
     @pytest.mark.parametrize("made", [False, True])
-    def test_it_is_closed_whoever_made_it(self, tmp_path: Path, made: bool) -> None:
+    def test_it_is_closed_also_where_it_was_there_before(self, tmp_path: Path, made: bool) -> None:
         directory = tmp_path / "data"
         if made:
             directory.mkdir(mode=0o755)

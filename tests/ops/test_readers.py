@@ -50,7 +50,7 @@ def run_unread(*arguments: str, unbuffered: bool, **env: str) -> tuple[int, str]
         "keygen",
     ],
 )
-def test_whoever_does_not_read_on_gets_no_traceback(command: str, unbuffered: bool, redis_url: str) -> None:
+def test_a_reader_that_goes_away_gets_no_traceback(command: str, unbuffered: bool, redis_url: str) -> None:
     env = {
         "FMSG_API_URL": "https://api.example.com",
         "FMSG_REDIS_URL": redis_url,

@@ -99,7 +99,7 @@ def test_what_a_daemon_is_told_has_its_own_default() -> None:
     assert parts.daemon_settings(Settings()) == DaemonSettings()
 
 
-def test_whoever_waits_is_not_idle() -> None:
+def test_a_waiting_caller_is_not_idle() -> None:
     """Where idle sockets are closed soon, callers are reported active sooner."""
     assert stdio_settings.activate_s(Settings()) == FrontSettings().activate_s
     assert stdio_settings.activate_s(msgspec.structs.replace(Settings(), idle_minutes=2.0)) <= 60.0

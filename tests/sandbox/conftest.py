@@ -25,7 +25,7 @@ class Clock:
         return self.now_s
 
 
-class Town:
+class Cluster:
     """Hosts that federate, and the people on them; everything ends with the test."""
 
     def __init__(self, stack: AsyncExitStack, session: aiohttp.ClientSession, clock: Callable[[], float]) -> None:
@@ -71,25 +71,25 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def town(clock: Clock) -> AsyncIterator[Town]:
-    """An empty town."""
+async def cluster(clock: Clock) -> AsyncIterator[Cluster]:
+    """An empty cluster."""
     async with aiohttp.ClientSession() as session, AsyncExitStack() as stack:
-        yield Town(stack, session, clock)
+        yield Cluster(stack, session, clock)
 
 
 @pytest.fixture
-async def alice(town: Town) -> Person:
+async def alice(cluster: Cluster) -> Person:
     """Alice of a.test."""
-    return await town.person("@alice@a.test")
+    return await cluster.person("@alice@a.test")
 
 
 @pytest.fixture
-async def bob(town: Town) -> Person:
+async def bob(cluster: Cluster) -> Person:
     """Bob of a.test, on the same host as Alice."""
-    return await town.person("@bob@a.test")
+    return await cluster.person("@bob@a.test")
 
 
 @pytest.fixture
-async def carol(town: Town) -> Person:
+async def carol(cluster: Cluster) -> Person:
     """Carol of b.test, another host."""
-    return await town.person("@carol@b.test")
+    return await cluster.person("@carol@b.test")

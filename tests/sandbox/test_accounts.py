@@ -8,7 +8,7 @@ import re
 import msgspec
 import pytest
 
-from tests.sandbox.conftest import Clock, Town
+from tests.sandbox.conftest import Clock, Cluster
 from tests.sandbox.people import Person
 
 
@@ -132,7 +132,7 @@ async def test_a_token_lives_ten_seconds_past_its_expiry(alice: Person, clock: C
     assert (answer.status, answer.error) == (401, "token expired")
 
 
-async def test_tokens_can_be_expired_at_once(town: Town, alice: Person, bob: Person) -> None:
+async def test_tokens_can_be_expired_at_once(cluster: Cluster, alice: Person, bob: Person) -> None:
     alice.host.control.expire_tokens(alice.address)
     assert (await alice.get()).error == "token expired"
     assert (await bob.get()).status == 200

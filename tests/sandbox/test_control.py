@@ -11,7 +11,7 @@ import pytest
 from sandbox.control import Control, arguments_of, methods_of
 from sandbox.host import SandboxHost, serve
 from sandbox.switches import OLDER
-from tests.sandbox.conftest import Clock, Town
+from tests.sandbox.conftest import Clock, Cluster
 from tests.sandbox.people import Answer, Person
 
 
@@ -33,7 +33,7 @@ async def test_an_injected_message_can_be_answered(bob: Person) -> None:
     await bob.send("@x@c.test", pid=root)
 
 
-async def test_one_message_each(town: Town, alice: Person, bob: Person) -> None:
+async def test_one_message_each(cluster: Cluster, alice: Person, bob: Person) -> None:
     first, second = bob.host.control.deliver_each("@x@c.test", [alice.address, bob.address])
     assert await alice.ids() == [first]
     assert await bob.ids() == [second]

@@ -6,7 +6,7 @@ import random
 
 from sandbox.events import Event, Listener
 from sandbox.switches import Switches
-from tests.sandbox.conftest import Town
+from tests.sandbox.conftest import Cluster
 from tests.sandbox.people import Person
 
 
@@ -53,9 +53,9 @@ async def test_an_event_carries_the_message_as_the_list_does(alice: Person, bob:
 
 
 async def test_recipients_added_goes_to_everybody_and_alone_to_the_new_one(
-    town: Town, alice: Person, bob: Person
+    cluster: Cluster, alice: Person, bob: Person
 ) -> None:
-    dora = await town.person("@dora@a.test")
+    dora = await cluster.person("@dora@a.test")
     number = await alice.send(bob.address)
     async with alice.listen() as hers, bob.listen() as his, dora.listen() as new:
         await bob.post(f"/{number}/add-to", {"add_to": [dora.address]})
@@ -98,9 +98,9 @@ async def test_single_events_can_be_lost(alice: Person, bob: Person) -> None:
         assert (await his.next())[1]["id"] == last
 
 
-async def test_an_event_may_come_before_its_message_can_be_read(town: Town) -> None:
-    await town.host(switches=Switches(event_lead_s=0.05))
-    alice, bob = await town.person("@alice@a.test"), await town.person("@bob@a.test")
+async def test_an_event_may_come_before_its_message_can_be_read(cluster: Cluster) -> None:
+    await cluster.host(switches=Switches(event_lead_s=0.05))
+    alice, bob = await cluster.person("@alice@a.test"), await cluster.person("@bob@a.test")
     async with bob.listen() as ears:
         number = await alice.send(bob.address)
         assert (await ears.next())[1]["id"] == number

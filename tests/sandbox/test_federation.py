@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sandbox.switches import Switches
-from tests.sandbox.conftest import Town
+from tests.sandbox.conftest import Cluster
 from tests.sandbox.people import Person
 
 
@@ -48,9 +48,9 @@ async def test_a_local_delivery_is_confirmed_too(alice: Person, bob: Person) -> 
         assert (await ears.next())[0] == "delivered"
 
 
-async def test_a_delivery_may_take_its_time(town: Town) -> None:
-    await town.host(switches=Switches(delivery_delay_s=0.05, sender_code_200=False))
-    alice, bob = await town.person("@alice@a.test"), await town.person("@bob@a.test")
+async def test_a_delivery_may_take_its_time(cluster: Cluster) -> None:
+    await cluster.host(switches=Switches(delivery_delay_s=0.05, sender_code_200=False))
+    alice, bob = await cluster.person("@alice@a.test"), await cluster.person("@bob@a.test")
     async with alice.listen() as hers, bob.listen() as his:
         number = await alice.send(bob.address)
         assert codes((await his.next())[1]) == [(None, False)]
@@ -113,13 +113,13 @@ async def test_what_waits_is_delivered_in_order_when_the_link_is_mended(alice: P
                 break
 
 
-async def test_a_domain_that_comes_back_is_tried_again(town: Town) -> None:
-    await town.host("a.test", switches=Switches(retry_s=0.02))
-    alice = await town.person("@alice@a.test")
+async def test_a_domain_that_comes_back_is_tried_again(cluster: Cluster) -> None:
+    await cluster.host("a.test", switches=Switches(retry_s=0.02))
+    alice = await cluster.person("@alice@a.test")
     number = await alice.send("@carol@b.test")
     async with alice.listen() as ears:
-        await town.host("b.test")
-        town.hosts["b.test"].control.create_address("@carol@b.test")
+        await cluster.host("b.test")
+        cluster.hosts["b.test"].control.create_address("@carol@b.test")
         while True:
             kind, message = await ears.next()
             if kind == "delivered":
@@ -128,7 +128,7 @@ async def test_a_domain_that_comes_back_is_tried_again(town: Town) -> None:
 
 
 async def test_on_the_receiving_host_other_hosts_outcomes_are_unknown(
-    town: Town, alice: Person, bob: Person, carol: Person
+    cluster: Cluster, alice: Person, bob: Person, carol: Person
 ) -> None:
     _, arrived = await arrival(carol, alice, bob.address)
     assert codes(await carol.message(arrived)) == [(None, True), (-2, False)]
@@ -144,7 +144,7 @@ async def test_a_reply_across_hosts_finds_its_parent_by_hash(alice: Person, caro
     assert (await carol.get(f"/{reply}/thread/messages")).json["root_id"] == arrived
 
 
-async def test_a_reply_no_recipient_host_can_take(town: Town, alice: Person, bob: Person, carol: Person) -> None:
+async def test_a_reply_no_recipient_host_can_take(cluster: Cluster, alice: Person, bob: Person, carol: Person) -> None:
     root = await alice.send(bob.address)
     number = await alice.draft(carol.address, pid=root)
     answer = await alice.post(f"/{number}/send")
@@ -171,8 +171,10 @@ async def test_a_reaction_to_a_domain_that_refused_the_subject(alice: Person, bo
     assert "b.test: delivery of the message being replied to failed there" in answer.error
 
 
-async def test_a_reply_that_overtakes_the_parent_is_refused_by_code(town: Town, alice: Person, carol: Person) -> None:
-    dora = await town.person("@dora@c.test")
+async def test_a_reply_that_overtakes_the_parent_is_refused_by_code(
+    cluster: Cluster, alice: Person, carol: Person
+) -> None:
+    dora = await cluster.person("@dora@c.test")
     dora.host.control.cut_link("a.test")
     async with carol.listen() as ears:
         await alice.send(carol.address, dora.address)
@@ -195,8 +197,8 @@ async def test_a_compressed_body_has_both_lengths(alice: Person, bob: Person, ca
     assert (shown["deflate"], shown["body"]["text"], shown["size"]) == (True, text, there["size"])
 
 
-async def test_adding_across_hosts(town: Town, alice: Person, bob: Person, carol: Person) -> None:
-    dora = await town.person("@dora@c.test")
+async def test_adding_across_hosts(cluster: Cluster, alice: Person, bob: Person, carol: Person) -> None:
+    dora = await cluster.person("@dora@c.test")
     number, arrived = await arrival(carol, alice, topic="T")
     async with alice.listen() as hers, carol.listen() as theirs, dora.listen() as new:
         batch = (await carol.post(f"/{arrived}/add-to", {"add_to": [dora.address]})).json
@@ -218,7 +220,9 @@ async def test_adding_to_a_draft_makes_it_a_new_message_elsewhere(alice: Person,
         assert (await ears.next())[0] == "new_msg"
 
 
-async def test_three_people_on_two_hosts_share_one_copy_per_host(town: Town, alice: Person, carol: Person) -> None:
-    dora = await town.person("@dora@b.test")
+async def test_three_people_on_two_hosts_share_one_copy_per_host(
+    cluster: Cluster, alice: Person, carol: Person
+) -> None:
+    dora = await cluster.person("@dora@b.test")
     _, arrived = await arrival(carol, alice, dora.address)
     assert await dora.ids() == [arrived]

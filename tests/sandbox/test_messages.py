@@ -9,7 +9,7 @@ import pytest
 
 from sandbox.messages import is_single_emoji
 from sandbox.switches import OLDER, Limits, Switches
-from tests.sandbox.conftest import Town
+from tests.sandbox.conftest import Cluster
 from tests.sandbox.people import Person
 
 
@@ -49,9 +49,9 @@ async def test_a_draft_that_is_refused(alice: Person, change: dict[str, Any], st
     assert (await alice.get("/sent")).json == []
 
 
-async def test_inputs_that_break_current_hosts_may_be_refused_properly(town: Town) -> None:
-    await town.host(switches=Switches(broken_inputs_500=False))
-    alice = await town.person("@alice@a.test")
+async def test_inputs_that_break_current_hosts_may_be_refused_properly(cluster: Cluster) -> None:
+    await cluster.host(switches=Switches(broken_inputs_500=False))
+    alice = await cluster.person("@alice@a.test")
     for change in ({"topic": "x" * 256}, {"topic": "\0"}, {"to": [f"@u{n}@a.test" for n in range(300)]}):
         assert (await alice.post("", {**alice.wire("@bob@a.test"), **change})).status == 400
 
@@ -62,9 +62,9 @@ async def test_a_body_that_is_no_json_object(alice: Person) -> None:
         assert (answer.status, answer.error.startswith("invalid request body")) == (400, True)
 
 
-async def test_a_body_that_is_too_large(town: Town) -> None:
-    await town.host(limits=Limits(body_bytes=4))
-    alice = await town.person("@alice@a.test")
+async def test_a_body_that_is_too_large(cluster: Cluster) -> None:
+    await cluster.host(limits=Limits(body_bytes=4))
+    alice = await cluster.person("@alice@a.test")
     assert (await alice.post("", alice.wire("@bob@a.test"))).status == 413
 
 
@@ -175,9 +175,9 @@ async def test_a_reply_names_its_parent_by_number_or_hash(alice: Person, bob: Pe
         assert (message["pid"], message["has_pid"]) == (root, True)
 
 
-async def test_a_reply_to_what_one_cannot_see(town: Town, alice: Person, bob: Person) -> None:
+async def test_a_reply_to_what_one_cannot_see(cluster: Cluster, alice: Person, bob: Person) -> None:
     root = await alice.send(bob.address)
-    eve = await town.person("@eve@a.test")
+    eve = await cluster.person("@eve@a.test")
     answer = await eve.post("", eve.wire(alice.address, pid=root))
     assert answer.status == 403
     assert answer.error.startswith("not a participant of this parent; ")
@@ -204,8 +204,8 @@ async def test_only_recipients_read(alice: Person, bob: Person) -> None:
     assert (await bob.post("/999/read")).status == 404
 
 
-async def test_adding_recipients(town: Town, alice: Person, bob: Person) -> None:
-    dora = await town.person("@dora@a.test")
+async def test_adding_recipients(cluster: Cluster, alice: Person, bob: Person) -> None:
+    dora = await cluster.person("@dora@a.test")
     number = await alice.send(bob.address)
     answer = await bob.post(f"/{number}/add-to", {"add_to": [dora.address, "@nobody@a.test"]})
     assert answer.status == 200
@@ -242,8 +242,8 @@ async def test_an_original_recipient_may_be_added(alice: Person, bob: Person) ->
     assert (await alice.post(f"/{number}/add-to", {"add_to": [bob.address]})).status == 200
 
 
-async def test_who_was_added_may_not_add(town: Town, alice: Person, bob: Person) -> None:
-    dora = await town.person("@dora@a.test")
+async def test_who_was_added_may_not_add(cluster: Cluster, alice: Person, bob: Person) -> None:
+    dora = await cluster.person("@dora@a.test")
     number = await alice.send(bob.address)
     await alice.post(f"/{number}/add-to", {"add_to": [dora.address]})
     answer = await dora.post(f"/{number}/add-to", {"add_to": ["@eve@a.test"]})
@@ -255,8 +255,8 @@ async def test_nobody_is_added_to_a_terminal_message(alice: Person, bob: Person)
     assert (await alice.post(f"/{number}/add-to", {"add_to": ["@dora@a.test"]})).status == 409
 
 
-async def test_adding_to_a_draft_has_no_hash_until_it_is_sent(town: Town, alice: Person, bob: Person) -> None:
-    dora = await town.person("@dora@a.test")
+async def test_adding_to_a_draft_has_no_hash_until_it_is_sent(cluster: Cluster, alice: Person, bob: Person) -> None:
+    dora = await cluster.person("@dora@a.test")
     number = await alice.draft(bob.address)
     answer = await alice.post(f"/{number}/add-to", {"add_to": [dora.address]})
     assert answer.json["sha256"] is None
@@ -267,8 +267,8 @@ async def test_adding_to_a_draft_has_no_hash_until_it_is_sent(town: Town, alice:
     assert len(message["add_to"][0]["sha256"]) == 64
 
 
-async def test_who_was_added_replies_by_the_batchs_hash(town: Town, alice: Person, bob: Person) -> None:
-    dora = await town.person("@dora@a.test")
+async def test_who_was_added_replies_by_the_batchs_hash(cluster: Cluster, alice: Person, bob: Person) -> None:
+    dora = await cluster.person("@dora@a.test")
     number = await alice.send(bob.address)
     batch = (await alice.post(f"/{number}/add-to", {"add_to": [dora.address]})).json
     for pid in (number, (await alice.message(number))["sha256"]):
@@ -279,17 +279,17 @@ async def test_who_was_added_replies_by_the_batchs_hash(town: Town, alice: Perso
     assert (await alice.message(reply))["pid"] == number
 
 
-async def test_somebody_elses_batch_does_not_help(town: Town, alice: Person, bob: Person) -> None:
-    dora = await town.person("@dora@a.test")
+async def test_somebody_elses_batch_does_not_help(cluster: Cluster, alice: Person, bob: Person) -> None:
+    dora = await cluster.person("@dora@a.test")
     number = await alice.send(bob.address)
     other = (await alice.post(f"/{number}/add-to", {"add_to": ["@eve@a.test"]})).json
     await alice.post(f"/{number}/add-to", {"add_to": [dora.address]})
     assert (await dora.post("", dora.wire(alice.address, pid=other["sha256"]))).status == 403
 
 
-async def test_on_older_hosts_who_was_added_replies_by_number(town: Town) -> None:
-    await town.host(switches=OLDER)
-    alice, dora = await town.person("@alice@a.test"), await town.person("@dora@a.test")
+async def test_on_older_hosts_who_was_added_replies_by_number(cluster: Cluster) -> None:
+    await cluster.host(switches=OLDER)
+    alice, dora = await cluster.person("@alice@a.test"), await cluster.person("@dora@a.test")
     number = await alice.send("@bob@a.test")
     answer = (await alice.post(f"/{number}/add-to", {"add_to": [dora.address]})).json
     assert answer == {"id": number, "added": 1}
@@ -297,15 +297,15 @@ async def test_on_older_hosts_who_was_added_replies_by_number(town: Town) -> Non
     assert (await alice.message(await dora.send(alice.address, pid=number)))["pid"] == number
 
 
-async def test_addresses_compare_in_lower_case(town: Town, alice: Person) -> None:
-    arger = await town.person("@ärger@a.test")
+async def test_addresses_compare_in_lower_case(cluster: Cluster, alice: Person) -> None:
+    arger = await cluster.person("@ärger@a.test")
     number = await alice.send("@ÄRGER@A.test")
     assert await arger.ids() == [number]
     assert (await arger.post(f"/{number}/read")).status == 200
 
 
-async def test_addresses_that_only_folding_joins_are_two_accounts(town: Town, alice: Person) -> None:
-    strasse, eszett = await town.person("@strasse@a.test"), await town.person("@straße@a.test")
+async def test_addresses_that_only_folding_joins_are_two_accounts(cluster: Cluster, alice: Person) -> None:
+    strasse, eszett = await cluster.person("@strasse@a.test"), await cluster.person("@straße@a.test")
     number = await alice.send("@STRASSE@a.test")
     assert (await strasse.ids(), await eszett.ids()) == ([number], [])
     assert (await eszett.get(f"/{number}")).status == 403
@@ -323,9 +323,9 @@ async def test_an_address_that_was_added_does_not_become_known_by_that(alice: Pe
     assert (await alice.message(number))["add_to"][0]["to_delivery"][0]["response_code"] == 100
 
 
-async def test_older_hosts_ignore_terminal(town: Town) -> None:
-    await town.host(switches=OLDER)
-    alice, bob = await town.person("@alice@a.test"), await town.person("@bob@a.test")
+async def test_older_hosts_ignore_terminal(cluster: Cluster) -> None:
+    await cluster.host(switches=OLDER)
+    alice, bob = await cluster.person("@alice@a.test"), await cluster.person("@bob@a.test")
     number = await alice.send(bob.address, terminal=True)
     await bob.send(alice.address, pid=number)
 
@@ -392,8 +392,8 @@ def test_single_emoji(emoji: str) -> None:
     assert is_single_emoji(emoji)
 
 
-async def test_who_may_not_react_and_to_what(town: Town, alice: Person, bob: Person) -> None:
-    eve = await town.person("@eve@a.test")
+async def test_who_may_not_react_and_to_what(cluster: Cluster, alice: Person, bob: Person) -> None:
+    eve = await cluster.person("@eve@a.test")
     subject = await alice.send(bob.address)
     assert (await eve.post(f"/{subject}/react", {"emoji": "👍"})).status == 403
     terminal = await alice.send(bob.address, terminal=True)
@@ -413,8 +413,8 @@ async def test_nothing_is_built_on_a_reaction(alice: Person, bob: Person) -> Non
     assert (await alice.post(f"/{reaction}/add-to", {"add_to": ["@d@a.test"]})).status == 409
 
 
-async def test_somebody_added_reacts(town: Town, alice: Person, carol: Person) -> None:
-    dora = await town.person("@dora@a.test")
+async def test_somebody_added_reacts(cluster: Cluster, alice: Person, carol: Person) -> None:
+    dora = await cluster.person("@dora@a.test")
     subject = await alice.send(carol.address)
     await alice.post(f"/{subject}/add-to", {"add_to": [dora.address]})
     async with carol.listen() as ears:
@@ -435,9 +435,9 @@ async def test_the_event_shows_the_subject_to_everybody_but_the_reactor(alice: P
         assert (kind, message["id"]) == ("delivered", reaction)
 
 
-async def test_the_event_may_show_the_reaction_itself(town: Town) -> None:
-    await town.host(switches=Switches(reaction_event_subject=False))
-    alice, bob = await town.person("@alice@a.test"), await town.person("@bob@a.test")
+async def test_the_event_may_show_the_reaction_itself(cluster: Cluster) -> None:
+    await cluster.host(switches=Switches(reaction_event_subject=False))
+    alice, bob = await cluster.person("@alice@a.test"), await cluster.person("@bob@a.test")
     subject = await alice.send(bob.address)
     async with alice.listen() as ears:
         reaction = (await bob.post(f"/{subject}/react", {"emoji": "👍"})).json["id"]

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.routes import filename_in
 from sandbox.switches import OLDER, Limits, Switches
-from tests.sandbox.conftest import Clock, Town
+from tests.sandbox.conftest import Clock, Cluster
 from tests.sandbox.people import Person
 
 
@@ -170,9 +170,9 @@ async def test_current_hosts_show_drafts_to_their_recipients(alice: Person, bob:
     assert (await bob.get(f"/{draft}/thread")).status == 200
 
 
-async def test_other_hosts_do_not(town: Town) -> None:
-    await town.host(switches=Switches(drafts_shown=False))
-    alice, bob = await town.person("@alice@a.test"), await town.person("@bob@a.test")
+async def test_other_hosts_do_not(cluster: Cluster) -> None:
+    await cluster.host(switches=Switches(drafts_shown=False))
+    alice, bob = await cluster.person("@alice@a.test"), await cluster.person("@bob@a.test")
     draft = await alice.draft(bob.address)
     assert await bob.ids() == []
     assert (await bob.get(f"/{draft}")).status == 404
@@ -233,16 +233,16 @@ async def test_reading_is_each_persons_own(alice: Person, bob: Person) -> None:
     assert (await alice.message(number))["read"] is False
 
 
-async def test_empty_lists_are_null_or_empty(town: Town) -> None:
-    await town.host("plain.test", switches=Switches(null_lists=False))
-    person = await town.person("@me@plain.test")
+async def test_empty_lists_are_null_or_empty(cluster: Cluster) -> None:
+    await cluster.host("plain.test", switches=Switches(null_lists=False))
+    person = await cluster.person("@me@plain.test")
     message = await person.message(await person.send(person.address))
     assert (message["add_to"], message["attachments"], message["reactions"]) == ([], [], [])
 
 
-async def test_an_older_host_lacks_fields_and_routes(town: Town) -> None:
-    await town.host(switches=OLDER)
-    alice, bob = await town.person("@alice@a.test"), await town.person("@bob@a.test")
+async def test_an_older_host_lacks_fields_and_routes(cluster: Cluster) -> None:
+    await cluster.host(switches=OLDER)
+    alice, bob = await cluster.person("@alice@a.test"), await cluster.person("@bob@a.test")
     number = await alice.send(bob.address, terminal=True)
     message = await bob.message(number)
     assert not {"terminal", "reaction", "reactions", "to_delivery", "sha256"} & set(message)
@@ -257,9 +257,9 @@ async def test_unknown_message(alice: Person) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/data", "/thread", "/thread/messages", "/attach/x"])
-async def test_who_takes_no_part_is_refused(town: Town, alice: Person, bob: Person, path: str) -> None:
+async def test_who_takes_no_part_is_refused(cluster: Cluster, alice: Person, bob: Person, path: str) -> None:
     number = await alice.send(bob.address)
-    eve = await town.person("@eve@a.test")
+    eve = await cluster.person("@eve@a.test")
     answer = await eve.get(f"/{number}{path}")
     assert (answer.status, answer.error) == (403, "access denied")
 
@@ -314,9 +314,9 @@ async def test_only_utf8_text_has_a_short_text(alice: Person, bob: Person) -> No
     assert (await bob.get(f"/{broken}/data")).body == b"\xff\xfe"
 
 
-async def test_short_text_may_be_off(town: Town) -> None:
-    await town.host(switches=Switches(short_text_bytes=0))
-    alice = await town.person("@alice@a.test")
+async def test_short_text_may_be_off(cluster: Cluster) -> None:
+    await cluster.host(switches=Switches(short_text_bytes=0))
+    alice = await cluster.person("@alice@a.test")
     assert "short_text" not in await alice.message(await alice.send(alice.address))
 
 
@@ -335,9 +335,9 @@ async def test_thread_messages_are_root_first_with_empty_values_left_out(alice: 
     assert sibling not in [message["id"] for message in thread["messages"]]
 
 
-async def test_thread_messages_by_the_letter(town: Town) -> None:
-    await town.host(switches=Switches(thread_omits_empty=False, thread_delivery_null=False))
-    alice = await town.person("@alice@a.test")
+async def test_thread_messages_by_the_letter(cluster: Cluster) -> None:
+    await cluster.host(switches=Switches(thread_omits_empty=False, thread_delivery_null=False))
+    alice = await cluster.person("@alice@a.test")
     number = await alice.send(alice.address)
     await alice.post(f"/{number}/add-to", {"add_to": ["@b@a.test"]})
     (message,) = (await alice.get(f"/{number}/thread/messages")).json["messages"]
@@ -370,8 +370,8 @@ async def test_a_thread_shows_binary_bodies_and_attachments_as_downloads(alice: 
     ]
 
 
-async def test_an_ancestor_one_may_not_see(town: Town, alice: Person, bob: Person) -> None:
-    dora = await town.person("@dora@a.test")
+async def test_an_ancestor_one_may_not_see(cluster: Cluster, alice: Person, bob: Person) -> None:
+    dora = await cluster.person("@dora@a.test")
     root = await alice.send(bob.address)
     reply = await bob.send(alice.address, dora.address, pid=root)
     thread = (await dora.get(f"/{reply}/thread/messages")).json
@@ -389,9 +389,9 @@ async def test_a_lineage_past_100_messages(alice: Person, bob: Person) -> None:
     assert (await bob.get(f"/{ids[100]}/thread")).body.decode().count("From: ") == 101
 
 
-async def test_a_lineage_with_too_much_text(town: Town) -> None:
-    await town.host(limits=Limits(thread_text_bytes=9))
-    alice = await town.person("@alice@a.test")
+async def test_a_lineage_with_too_much_text(cluster: Cluster) -> None:
+    await cluster.host(limits=Limits(thread_text_bytes=9))
+    alice = await cluster.person("@alice@a.test")
     first, second = await chain(alice, alice.address, 2)
     assert (await alice.get(f"/{first}/thread/messages")).status == 200
     answer = await alice.get(f"/{second}/thread/messages")
@@ -451,13 +451,13 @@ async def test_the_same_name_replaces(alice: Person) -> None:
     assert (await alice.message(number))["attachments"] == [{"filename": "a.txt", "size": 5}]
 
 
-async def test_a_name_with_a_backslash_is_taken_and_lost(town: Town, alice: Person) -> None:
+async def test_a_name_with_a_backslash_is_taken_and_lost(cluster: Cluster, alice: Person) -> None:
     number = await alice.draft("@bob@a.test")
     assert (await alice.attach(number, r"a\b.txt", b"x")).json["filename"] == r"a\b.txt"
     answer = await alice.get(f"/{number}/attach/{quote(chr(92).join(('a', 'b.txt')), safe='')}")
     assert (answer.status, answer.error) == (404, "attachment not found")
-    await town.host("b.test", switches=Switches(backslash_names_lost=False))
-    carol = await town.person("@carol@b.test")
+    await cluster.host("b.test", switches=Switches(backslash_names_lost=False))
+    carol = await cluster.person("@carol@b.test")
     number = await carol.draft("@bob@b.test")
     await carol.attach(number, r"a\b.txt", b"x")
     assert (await carol.get(f"/{number}/attach/a%5Cb.txt")).body == b"x"
@@ -473,17 +473,17 @@ async def test_a_name_over_255_bytes_hangs(alice: Person) -> None:
     assert (await hanging).status == 400
 
 
-async def test_or_is_refused(town: Town) -> None:
-    await town.host(switches=Switches(long_names_hang=False))
-    alice = await town.person("@alice@a.test")
+async def test_or_is_refused(cluster: Cluster) -> None:
+    await cluster.host(switches=Switches(long_names_hang=False))
+    alice = await cluster.person("@alice@a.test")
     number = await alice.draft("@bob@a.test")
     assert (await alice.attach(number, "x" * 256, b"x")).status == 400
     assert (await alice.attach(number, "x" * 255, b"x")).status == 201
 
 
-async def test_sizes_that_are_too_large(town: Town) -> None:
-    await town.host(limits=Limits(attachment_bytes=4, message_bytes=11))
-    alice = await town.person("@alice@a.test")
+async def test_sizes_that_are_too_large(cluster: Cluster) -> None:
+    await cluster.host(limits=Limits(attachment_bytes=4, message_bytes=11))
+    alice = await cluster.person("@alice@a.test")
     number = await alice.draft("@bob@a.test")
     answer = await alice.attach(number, "a", b"12345")
     assert (answer.status, answer.error) == (413, "attachment too large")

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from sandbox.switches import Switches
-from tests.sandbox.conftest import Clock, Town
+from tests.sandbox.conftest import Clock, Cluster
 from tests.sandbox.people import ANSWER_S, Person
 
 
@@ -50,18 +50,18 @@ async def test_a_burst_over_the_send_buffer_closes_the_socket(alice: Person, bob
             await ears.next()
 
 
-async def test_the_send_buffer_may_have_no_bound(town: Town) -> None:
-    await town.host(switches=Switches(send_buffer_frames=0))
-    bob = await town.person("@bob@a.test")
+async def test_the_send_buffer_may_have_no_bound(cluster: Cluster) -> None:
+    await cluster.host(switches=Switches(send_buffer_frames=0))
+    bob = await cluster.person("@bob@a.test")
     async with bob.listen() as ears:
         bob.host.control.deliver_each("@x@c.test", [bob.address] * 200)
         for _ in range(200):
             await ears.next()
 
 
-async def test_a_client_that_does_not_read_is_closed(town: Town) -> None:
-    await town.host(switches=Switches(short_text_bytes=0))
-    bob = await town.person("@bob@a.test")
+async def test_a_client_that_does_not_read_is_closed(cluster: Cluster) -> None:
+    await cluster.host(switches=Switches(short_text_bytes=0))
+    bob = await cluster.person("@bob@a.test")
     control = bob.host.control
     async with bob.listen():
         topic = "x" * 1_000_000
@@ -80,24 +80,24 @@ async def test_a_socket_outlives_its_token_and_its_key(alice: Person, bob: Perso
         assert (await bob.get()).status == 401
 
 
-async def test_or_it_ends_with_its_token(town: Town) -> None:
-    await town.host(switches=Switches(sockets_outlive_tokens=False, token_life_s=0.05))
-    bob = await town.person("@bob@a.test")
+async def test_or_it_ends_with_its_token(cluster: Cluster) -> None:
+    await cluster.host(switches=Switches(sockets_outlive_tokens=False, token_life_s=0.05))
+    bob = await cluster.person("@bob@a.test")
     async with bob.listen() as ears:
         assert await ears.end() == 1000
 
 
-async def test_or_when_its_token_is_expired_from_outside(town: Town) -> None:
-    await town.host(switches=Switches(sockets_outlive_tokens=False))
-    bob = await town.person("@bob@a.test")
+async def test_or_when_its_token_is_expired_from_outside(cluster: Cluster) -> None:
+    await cluster.host(switches=Switches(sockets_outlive_tokens=False))
+    bob = await cluster.person("@bob@a.test")
     async with bob.listen() as ears:
         bob.host.control.expire_tokens(bob.address)
         assert await ears.end() == 1000
 
 
-async def test_or_with_its_key(town: Town) -> None:
-    await town.host(switches=Switches(sockets_outlive_tokens=False))
-    bob, eve = await town.person("@bob@a.test"), await town.person("@eve@a.test")
+async def test_or_with_its_key(cluster: Cluster) -> None:
+    await cluster.host(switches=Switches(sockets_outlive_tokens=False))
+    bob, eve = await cluster.person("@bob@a.test"), await cluster.person("@eve@a.test")
     async with bob.listen() as ears, eve.listen():
         bob.host.control.revoke_key(bob.key)
         assert await ears.end() == 1000
@@ -111,9 +111,9 @@ async def test_a_long_text_frame_from_the_client_closes_it(bob: Person) -> None:
         assert await ears.end() == 1009
 
 
-async def test_pings_come_and_a_silent_client_is_cut(town: Town) -> None:
-    await town.host(switches=Switches(ping_s=0.02, pong_wait_s=0.1))
-    bob = await town.person("@bob@a.test")
+async def test_pings_come_and_a_silent_client_is_cut(cluster: Cluster) -> None:
+    await cluster.host(switches=Switches(ping_s=0.02, pong_wait_s=0.1))
+    bob = await cluster.person("@bob@a.test")
     headers = {"Authorization": f"Bearer {bob.token}"}
     async with bob.session.ws_connect(f"{bob.url}/fmsg/ws", headers=headers, autoping=False) as ws:
         await ws.send_str("this is no sign of life")
@@ -139,7 +139,7 @@ async def test_the_host_answers_pings(bob: Person) -> None:
 
 @pytest.mark.parametrize(("close_frame", "code", "seen"), [(False, 1000, 1006), (True, 1012, 1012)])
 async def test_sockets_can_be_dropped(
-    town: Town, alice: Person, bob: Person, close_frame: bool, code: int, seen: int
+    cluster: Cluster, alice: Person, bob: Person, close_frame: bool, code: int, seen: int
 ) -> None:
     async with alice.listen() as hers, bob.listen() as his:
         assert bob.host.control.drop_sockets(bob.address, close_frame=close_frame, code=code) == 1

@@ -9,7 +9,7 @@ import pytest
 from sandbox.records import Account, ApiKey, Recipient, Record
 from sandbox.store import MAX_ID, Journal, State, page
 from sandbox.wire import Refused
-from tests.sandbox.conftest import Clock, Town
+from tests.sandbox.conftest import Clock, Cluster
 
 
 def record(number: int) -> Record:
@@ -75,11 +75,11 @@ def test_ids_end_at_the_largest(clock: Clock) -> None:
         state.take_id()
 
 
-async def test_a_host_goes_on_with_its_messages_keys_and_tokens(town: Town, tmp_path: Path) -> None:
+async def test_a_host_goes_on_with_its_messages_keys_and_tokens(cluster: Cluster, tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    await town.host(store=path, federated=False)
-    alice, bob = await town.person("@alice@a.test"), await town.person("@bob@a.test")
-    dora = await town.person("@dora@a.test")
+    await cluster.host(store=path, federated=False)
+    alice, bob = await cluster.person("@alice@a.test"), await cluster.person("@bob@a.test")
+    dora = await cluster.person("@dora@a.test")
     root = await alice.send(bob.address, topic="T")
     reply = await bob.send(alice.address, pid=root)
     await bob.post(f"/{root}/read")
@@ -91,8 +91,8 @@ async def test_a_host_goes_on_with_its_messages_keys_and_tokens(town: Town, tmp_
     await alice.ask("DELETE", f"/{deleted}")
     before = await bob.message(root)
 
-    await town.host(store=path, federated=False)
-    bob.url = alice.url = dora.url = town.urls["a.test"]
+    await cluster.host(store=path, federated=False)
+    bob.url = alice.url = dora.url = cluster.urls["a.test"]
     assert await bob.message(root) == before
     assert await alice.ids() == [reply]
     assert (await alice.get(f"/{draft}/attach/a.txt")).body == b"xyz"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from typing import Literal, cast
 
 import msgspec
 
-from fmsg.errors import FmsgError, Forbidden, NotFound
-from fmsg.message import AddToBatch, Message, Page, Thread, ThreadMessage, available_at_s
+from fmsg.errors import FmsgError
+from fmsg.message import AddToBatch, Message, available_at_s
 from fmsg.tokens import AccessToken
 from fmsg.webapi import WebApi
 from ledger.availability import ProbedAvailability
@@ -20,30 +19,27 @@ from ledger.port import FeedReport, Member, NoLedger, Store
 from ledger.values import Arrival, CallerKey, caller_key
 from mcp_front.waiting.request import WaitOutcome, WaitRequest, WaitSettings
 from mcp_front.waiting.wait import Waiting
+from tests.ledger.fake_host import ANN as ANN
+from tests.ledger.fake_host import ME as ME
+from tests.ledger.fake_host import FakeHost
 from tests.mcp_front.waiting.virtual import wall_s
 
 API_URL = "https://api.here.test"
-ME = "@me@here.test"
-ANN = "@ann@there.test"
 BEN = "@ben@other.test"
 SOMEBODY = "@somebody@else.test"
 
 
-class Host:
-    """What `WebApi` answers for the caller ``ME``: the routes a wait uses."""
+class Host(FakeHost):
+    """A fake host in virtual time: what it dates, it dates now."""
 
     def __init__(self, clock: Callable[[], float] = wall_s) -> None:
-        self.messages: dict[int, Message] = {}
-        self.hidden: set[int] = set()
-        self.error: FmsgError | None = None
-        """Raised by every route while set."""
-        self.latency_s = 0.0
-        self.has_thread_route = True
-        self.asked: Counter[str] = Counter()
-        self.on_page: Callable[[int, int], None] = lambda limit, offset: None
+        super().__init__()
         self._clock = clock
 
-    def put(
+    def host_time_s(self) -> float:
+        return float(int(self._clock()))
+
+    def put(  # type: ignore[override]  # its tests say more of a message, and less of its time
         self,
         message_id: int,
         *,
@@ -75,7 +71,7 @@ class Host:
         self.messages[message_id] = message
         return message
 
-    def send(self, message_id: int) -> Message:
+    def send(self, message_id: int) -> Message:  # type: ignore[override]
         """A draft is sent now."""
         sent = self.messages[message_id] = msgspec.structs.replace(self.messages[message_id], time=self._clock())
         return sent
@@ -87,61 +83,10 @@ class Host:
         added = self.messages[message_id] = msgspec.structs.replace(message, add_to=(batch,))
         return added
 
-    def received(self) -> list[Message]:
-        """The list, newest id first, drafts included."""
-        mine = [message for message in self.messages.values() if _is_for_me(message)]
-        return sorted(mine, key=lambda message: -message.id)
-
-    async def list_received(self, *, limit: int = 20, offset: int = 0) -> Page:
-        await self._ask("list_received")
-        page = Page(messages=tuple(self.received()[offset : offset + limit]), host_time_s=float(int(self._clock())))
-        self.on_page(limit, offset)
-        return page
-
-    async def list_sent(self, *, limit: int = 20, offset: int = 0) -> Page:
-        await self._ask("list_sent")
-        sent = [self.messages[id_] for id_ in sorted(self.messages, reverse=True) if self.messages[id_].from_ == ME]
-        return Page(messages=tuple(sent[offset : offset + limit]), host_time_s=float(int(self._clock())))
-
-    async def message(self, message_id: int) -> Message:
-        await self._ask("message")
-        return self._get(message_id)
-
-    async def thread(self, message_id: int) -> Thread:
-        await self._ask("thread")
-        if not self.has_thread_route:
-            raise NotFound(404, "404 page not found")
-        self._get(message_id)
-        line: list[ThreadMessage] = []
-        current: int | None = message_id
-        while current is not None:
-            visible = current in self.messages and current not in self.hidden
-            line.insert(0, ThreadMessage(id=current, visible=visible))
-            current = self.messages[current].pid if current in self.messages else None
-        return Thread(root_id=line[0].id, trigger_id=message_id, messages=tuple(line))
-
     def root(self, message_id: int) -> int:
         """The root, as nobody needs to ask."""
         message = self.messages.get(message_id)
         return message_id if message is None or message.pid is None else self.root(message.pid)
-
-    async def _ask(self, route: str) -> None:
-        self.asked[route] += 1
-        if self.latency_s:
-            await asyncio.sleep(self.latency_s)
-        if self.error is not None:
-            raise self.error
-
-    def _get(self, message_id: int) -> Message:
-        if message_id in self.hidden:
-            raise Forbidden(403, "access denied")
-        if message_id not in self.messages:
-            raise NotFound(404, "message not found")
-        return self.messages[message_id]
-
-
-def _is_for_me(message: Message) -> bool:
-    return ME in (message.to or ()) or any(ME in (batch.to or ()) for batch in message.add_to or ())
 
 
 class FakeCaller:

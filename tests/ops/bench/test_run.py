@@ -57,6 +57,16 @@ def test_a_server_that_is_not_there_is_a_sentence(tmp_path: Path, capsys: pytest
 
 
 @linux
+def test_a_report_without_the_library_that_draws_it_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert bench(BenchOptions(report=str(tmp_path))) == 2
+    assert "pip install matplotlib" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+@linux
 def test_a_process_is_named_with_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keys = tmp_path / "keys"
     keys.write_text("fmsgk_a\nfmsgk_b\n")

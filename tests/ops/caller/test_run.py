@@ -96,11 +96,11 @@ async def test_a_caller_is_shown_and_helped(fleet: CallerFleet) -> None:
     assert code == 0
     assert told["remarks"][0]["what"] == "its feed is live"
     assert (told["feed"]["live"] if "live" in told["feed"] else told["feed"]["state"]) in (True, "live")
-    assert told["ledger"]["last_n"] == 0
+    assert told["ledger"]["held"] == 0
 
     code, told = await fleet.caller("--reconcile")
     assert code == 0
-    assert "1 messages were missing" in told["outcome"]["came"]
+    assert "1 message was missing and is there now" in told["outcome"]["came"]
     assert told["ledger"]["tail"] == []
     assert [entry["source"] for entry in told["ledger"]["head"]] == ["reconcile"]
     assert "@bob" not in json.dumps(told)

@@ -4,14 +4,16 @@ import msgspec
 import pytest
 
 from ledger.port import FeedReport
-from ops.caller.orders import Outcome
+from ops.caller.orders import OrderOutcome
 from ops.caller.show import moment, plain, plain_outcome, to_json
-from ops.caller.view import Asked, Entry, LedgerEnds, Owner, Position, View
+from ops.caller.view import AskedFor, CallerView, KeptSubscription, LedgerEnds, Owner, ShownEntry
 from tests.ops.caller.test_view import view_of
 
 
-def entry(n: int) -> Entry:
-    return Entry(at=f"179-{n}", id=str(n + 100), arrived_at_s=1_790_000_000.0, sent_at_s=1_789_999_999.0, source="push")
+def entry(n: int) -> ShownEntry:
+    return ShownEntry(
+        at=f"179-{n}", id=str(n + 100), arrived_at_s=1_790_000_000.0, sent_at_s=1_789_999_999.0, source="push"
+    )
 
 
 LEDGER = LedgerEnds(
@@ -24,8 +26,8 @@ LEDGER = LedgerEnds(
     head=(entry(1), entry(2)),
     tail=(entry(8), entry(9)),
 )
-SUBSCRIPTION = Position(name="main", after_id="7", outstanding=2, created_s=100.0, used_s=940.0)
-DAMAGED = Position(name="old", after_id="0", outstanding=0, created_s=0.0, used_s=0.0, readable=False)
+SUBSCRIPTION = KeptSubscription(name="main", after_id="7", outstanding=2, created_s=100.0, used_s=940.0)
+DAMAGED = KeptSubscription(name="old", after_id="0", outstanding=0, created_s=0.0, used_s=0.0, readable=False)
 
 
 def test_everything_is_shown() -> None:
@@ -64,7 +66,7 @@ def test_everything_is_shown() -> None:
     ("view", "line"),
     [
         (view_of(asked=None), "ACTIVATION     none"),
-        (view_of(asked=Asked(asked_at_s=990.0, token_until_s=None)), "asked for 10 s ago, without a valid token"),
+        (view_of(asked=AskedFor(asked_at_s=990.0, token_until_s=None)), "asked for 10 s ago, without a valid token"),
         (view_of(sealed=True, asked=None), "ACTIVATION     sealed with another key"),
         (view_of(owner=None), "OWNER          none"),
         (view_of(owner=Owner(daemon="d1", epoch=4, alive=False, draining=False)), "d1 (dead), lease epoch 4"),
@@ -86,7 +88,7 @@ def test_everything_is_shown() -> None:
         (view_of(), "SUBSCRIPTIONS  none"),
     ],
 )
-def test_what_may_be_missing(view: View, line: str) -> None:
+def test_what_may_be_missing(view: CallerView, line: str) -> None:
     assert line in plain(view)
 
 
@@ -95,12 +97,12 @@ def test_neighbours_are_not_kept_apart() -> None:
 
 
 def test_an_outcome() -> None:
-    assert plain_outcome(Outcome(done=True, came="done")) == "done"
-    assert plain_outcome(Outcome(done=False, came="not done", do="Look.")) == "not done\n-> Look."
+    assert plain_outcome(OrderOutcome(done=True, came="done")) == "done"
+    assert plain_outcome(OrderOutcome(done=False, came="not done", do="Look.")) == "not done\n-> Look."
 
 
 def test_json_has_it_all() -> None:
-    told = msgspec.json.decode(to_json(view_of(ledger=LEDGER), Outcome(done=True, came="done")))
+    told = msgspec.json.decode(to_json(view_of(ledger=LEDGER), OrderOutcome(done=True, came="done")))
     assert told["outcome"] == {"done": True, "came": "done", "do": ""}
     assert told["remarks"][0]["what"] == "its feed is live"
     assert told["ledger"]["head"][0]["id"] == "101"

@@ -14,14 +14,14 @@ from ledger.store import RedisStore
 from ledger.values import Baseline, CallerKey, Seen
 from mcp_front.waiting.positions import Position as Bookmarked
 from mcp_front.waiting.subscriptions import begin, encode
-from ops.caller.view import KINDS, SHOWN, Asked, Owner, View, look_at, remarks
+from ops.caller.view import KINDS, SHOWN, AskedFor, CallerView, Owner, look_at, remarks
 
 ANN = "@ann@here.test"
 KEY = CallerKey("a" * 32)
 URL = "https://here.test"
 
 
-async def look(store: RedisStore) -> View:
+async def look(store: RedisStore) -> CallerView:
     return await look_at(store, address=ANN, caller=KEY)
 
 
@@ -75,7 +75,7 @@ async def test_a_short_ledger_is_shown_once(redis_store: RedisStore) -> None:
     assert view.ledger is not None
     assert [entry.id for entry in view.ledger.head] == ["1", "2"]
     assert view.ledger.tail == ()
-    assert remarks(view)[0].what.startswith("it is at rest")
+    assert remarks(view)[0].what.startswith("no agent has asked for it")
 
 
 async def test_a_ledger_that_goes_meanwhile_is_none(redis_store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,20 +101,20 @@ def test_every_kind_of_document_that_fronts_keep_is_known() -> None:
     assert {"subscription", "send"} <= kinds <= set(KINDS.values())
 
 
-def view_of(**changes: Any) -> View:
+def view_of(**changes: Any) -> CallerView:
     fields: dict[str, Any] = {
         "address": ANN,
         "caller": KEY,
         "at_s": 1000.0,
         "sealed": False,
-        "asked": Asked(asked_at_s=990.0, token_until_s=5000.0),
+        "asked": AskedFor(asked_at_s=990.0, token_until_s=5000.0),
         "owner": Owner(daemon="d1", epoch=1, alive=True, draining=False),
         "feed": FeedReport(state="live", daemon="d1", since_s=900.0),
         "ledger": None,
         "subscriptions": (),
         "kept": dict.fromkeys(KINDS, 0),
     }
-    return View(**{**fields, **changes})
+    return CallerView(**{**fields, **changes})
 
 
 def feed(state: str, **changes: Any) -> FeedReport:
@@ -125,12 +125,12 @@ def feed(state: str, **changes: Any) -> FeedReport:
     ("changes", "what", "do"),
     [
         ({}, "its feed is live", ""),
-        ({"asked": None, "kept": {"idempotency_records": 1}}, "it is at rest", "next request"),
+        ({"asked": None, "kept": {"idempotency_records": 1}}, "no agent has asked for it", "next request"),
         ({"owner": None}, "no daemon has it", "fmsg-mcpd status"),
         ({"owner": Owner(daemon="d1", epoch=1, alive=False, draining=False)}, "d1 is gone", "fmsg-mcpd status"),
-        ({"feed": None}, "has not said anything", "Look again"),
-        ({"feed": feed("live", daemon="d0")}, "it goes from d0 to d1", "Look again"),
-        ({"feed": feed("backing_off", error="503: no")}, "backing_off, so its waits poll: 503: no", "--reconnect"),
+        ({"feed": None}, "has not reported on it yet", "Look again"),
+        ({"feed": feed("live", daemon="d0")}, "it moves from daemon d0 to d1", "Look again"),
+        ({"feed": feed("backing_off", error="503: no")}, "backing_off, so fronts poll for it: 503: no", "--reconnect"),
         ({"feed": feed("stopped", error="403: no")}, "stopped", "The host refuses it"),
         ({"feed": feed("asking", needs_credential=True)}, "asking", "next request brings one"),
     ],
@@ -142,5 +142,5 @@ def test_what_it_means(changes: dict[str, Any], what: str, do: str) -> None:
 
 
 def test_a_live_feed_without_a_token_has_two_remarks() -> None:
-    found = remarks(view_of(asked=Asked(asked_at_s=1.0, token_until_s=None)))
+    found = remarks(view_of(asked=AskedFor(asked_at_s=1.0, token_until_s=None)))
     assert [remark.what for remark in found] == ["its feed is live", "there is no valid token for its feed"]

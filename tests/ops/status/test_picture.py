@@ -14,8 +14,8 @@ from ledger.values import CallerKey
 from ops.status.picture import (
     OWNERLESS,
     UNREPORTED,
-    Callers,
-    Queue,
+    CallerCounts,
+    QueueState,
     callers_of,
     daemons_of,
     look_at_queue,
@@ -47,7 +47,7 @@ def test_callers_are_counted_by_how_their_feeds_do() -> None:
         feed(5, "backing_off", error="503"),
         feed(6, None),
     ]
-    assert callers_of(feeds, active=10, alive={"d1"}) == Callers(
+    assert callers_of(feeds, active=10, alive={"d1"}) == CallerCounts(
         active=10,
         looked_at=6,
         live=1,
@@ -86,7 +86,7 @@ async def test_a_picture_shows_what_is_in_redis(redis_store: RedisStore, redis_u
     assert [daemon.feeds for daemon in shown.daemons] == [1]
     assert [process.facts for process in shown.of_role("front")] == [{"waits_held": 3.0}]
     assert (shown.callers.active, shown.callers.live) == (1, 1)
-    assert (shown.queue, shown.deferred) == (Queue(), 1)
+    assert (shown.queue, shown.deferred) == (QueueState(), 1)
 
 
 async def test_a_store_that_takes_no_write_is_told(redis_server: EmbeddedRedis, redis_url: str) -> None:
@@ -125,7 +125,7 @@ async def test_without_the_seal_key_feeds_are_counted_as_the_daemons_announce_th
     await redis_store.processes.announce(Process(id="d", role="up", name="box", version="1", since_s=1.0, facts=facts))
     async with RedisStore(redis_url, seal=SealKeys.parse(SealKeys.generate())) as stranger:
         found = (await take_picture(stranger, queue_url=redis_url, sealed=True)).callers
-    assert found == Callers(active=1, looked_at=42, live=40, states={"asking": 2}, needs_credential=2, errors=())
+    assert found == CallerCounts(active=1, looked_at=42, live=40, states={"asking": 2}, needs_credential=2, errors=())
 
 
 async def test_redis_that_is_away_gives_no_picture() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ops.status.picture import OWNERLESS, UNREPORTED, Picture, Queue
+from ops.status.picture import OWNERLESS, UNREPORTED, Picture, QueueState
 from ops.status.problems import Problem, is_well, problems_of
 from tests.ops.pictures import NOW_S, callers, daemon, picture, process, server
 
@@ -56,8 +56,8 @@ DAEMONS = (process("daemon", "box-1"), process("daemon", "box-2"))
             "no front",
         ),
         (picture(processes=(*DAEMONS, FRONT)), "warning", "no worker"),
-        (picture(queue=Queue(error="away")), "warning", "the job queue cannot be read: away"),
-        (picture(queue=Queue(jobs=3, late_s=600.0)), "warning", "the oldest of 3 jobs is 10 min late"),
+        (picture(queue=QueueState(error="away")), "warning", "the job queue cannot be read: away"),
+        (picture(queue=QueueState(jobs=3, late_s=600.0)), "warning", "the oldest of 3 jobs is 10 min late"),
         (picture(deferred=5000), "warning", "5000 deferred tasks"),
         (picture(processes=(*DAEMONS, process("front", loop_lag_s=0.4), WORKER)), "warning", "runs 400 ms behind"),
         (

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from ops.status.picture import Picture, Queue
+from ops.status.picture import Picture, QueueState
 from ops.status.show import plain, pretty, to_json
 from tests.ops.pictures import callers, daemon, picture, process
 
@@ -45,8 +45,8 @@ def test_problems_come_first() -> None:
             picture(callers=callers(live=97, states={"asking": 3}, needs_credential=3)),
             "97 live, 3 asking, 3 that need a new token",
         ),
-        (picture(queue=Queue(jobs=4, late_s=20.0)), "4 jobs (20 s late), 2 deferred tasks"),
-        (picture(queue=Queue(error="away")), "unknown, 2 deferred tasks"),
+        (picture(queue=QueueState(jobs=4, late_s=20.0)), "4 jobs (20 s late), 2 deferred tasks"),
+        (picture(queue=QueueState(error="away")), "unknown, 2 deferred tasks"),
         (picture(server=None), "redis://127.0.0.1:6379, 0.2 ms away"),
         (picture(processes=(process("front", loop_lag_s=2.5),)), "2.5 s"),
         (
@@ -81,7 +81,7 @@ def test_json_has_it_all() -> None:
     assert {one["role"] for one in told["processes"]} == {"daemon", "front", "worker"}
 
 
-def test_whoever_runs_everything_in_one_is_told_that_no_worker_is_missing() -> None:
+def test_an_all_in_one_misses_no_worker() -> None:
     shown = plain(picture(processes=(process("up"),)))
     assert "WORKERS  none of their own: `fmsg-mcpd up` does the jobs" in shown
     assert "WORKERS  none" in plain(picture(processes=(process("front"),)))
