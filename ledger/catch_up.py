@@ -14,7 +14,7 @@ import msgspec
 
 from fmsg.message import Message, Page, available_at_s
 from ledger.port import Ledger, LedgerUnavailable, NoLedger, StaleEpoch
-from ledger.thread_roots import Lineage, ThreadApi, learn_from_sent, resolve_roots, sort_out
+from ledger.thread_roots import Ancestry, ThreadApi, learn_from_sent, resolve_roots, sort_out
 from ledger.values import Arrival, Baseline, CallerKey, Image, LedgerState, Seen, Source
 
 FIRST_PAGE = 30
@@ -279,7 +279,7 @@ async def _begin(
     """The ledger as it stands then, what was listed to begin it with, and the host's time."""
     page = await api.list_received(limit=SNAPSHOT_ENTRIES + SPARE_FOR_DRAFTS)
     listed = [seen_from(message, address=address, root=0) for message in page.messages if not message.is_draft]
-    lineage = Lineage(listed)
+    lineage = Ancestry(listed)
     if not all(lineage.apply(seen).root for seen in listed):
         await learn_from_sent(api, lineage)
     rooted = [lineage.apply(seen) for seen in listed]

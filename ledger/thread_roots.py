@@ -58,7 +58,7 @@ class ThreadApi(Protocol):
         ...
 
 
-class Lineage:
+class Ancestry:
     """What is known of who replies to whom, without asking anybody."""
 
     def __init__(self, entries: Iterable[Seen | Arrival] = ()) -> None:
@@ -108,14 +108,14 @@ class Lineage:
         return seen if seen.root else msgspec.structs.replace(seen, root=self.climb(seen.id)[0])
 
 
-async def sort_out(ledger: Ledger, caller: CallerKey, pending: Sequence[Seen | Arrival]) -> Lineage:
+async def sort_out(ledger: Ledger, caller: CallerKey, pending: Sequence[Seen | Arrival]) -> Ancestry:
     """What the messages themselves and the ledger say of their roots; no request to the host."""
-    lineage = Lineage(pending)
+    lineage = Ancestry(pending)
     await _ask_ledger(ledger, caller, lineage, pending)
     return lineage
 
 
-async def learn_from_sent(api: ThreadApi, lineage: Lineage) -> FmsgError | None:
+async def learn_from_sent(api: ThreadApi, lineage: Ancestry) -> FmsgError | None:
     """Learn from the newest page of the sent list what the caller's own messages reply to; the error if any."""
     try:
         page = await api.list_sent(limit=SENT_PAGE)
@@ -143,15 +143,15 @@ async def resolve_roots(
     Raises only what the ledger raises.
     """
     lineage = await sort_out(ledger, caller, pending)
-    search = _Search(api, ledger, caller, lineage, last_try=last_try)
+    search = _RootSearch(api, ledger, caller, lineage, last_try=last_try)
     await search.run(pending)
     return {entry.id: entry.root or lineage.climb(entry.id)[0] for entry in pending}
 
 
-class _Search:
+class _RootSearch:
     """The requests to the host for one call of `resolve_roots`."""
 
-    def __init__(self, api: ThreadApi, ledger: Ledger, caller: CallerKey, lineage: Lineage, *, last_try: bool) -> None:
+    def __init__(self, api: ThreadApi, ledger: Ledger, caller: CallerKey, lineage: Ancestry, *, last_try: bool) -> None:
         self._api = api
         self._ledger = ledger
         self._caller = caller
@@ -241,7 +241,7 @@ class _Search:
             self._gave_up = True
 
 
-async def _ask_ledger(ledger: Ledger, caller: CallerKey, lineage: Lineage, pending: Sequence[Seen | Arrival]) -> None:
+async def _ask_ledger(ledger: Ledger, caller: CallerKey, lineage: Ancestry, pending: Sequence[Seen | Arrival]) -> None:
     """Look up the unknown ancestors in the ledger, and theirs, until the ledger knows no more."""
     asked: set[int] = set()
     while True:
@@ -251,7 +251,7 @@ async def _ask_ledger(ledger: Ledger, caller: CallerKey, lineage: Lineage, pendi
         asked |= frontiers
 
 
-async def _look_up(ledger: Ledger, caller: CallerKey, lineage: Lineage, message_ids: Sequence[int]) -> bool:
+async def _look_up(ledger: Ledger, caller: CallerKey, lineage: Ancestry, message_ids: Sequence[int]) -> bool:
     """Learn what the ledger holds of these messages; whether it held any."""
     known = False
     for start in range(0, len(message_ids), LOOK_UP):

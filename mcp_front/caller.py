@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # They bring the HTTP client along, which stdio has no use fo
 
 
 class Caller(Protocol):
-    """One caller. ``address`` and ``key`` are known: the key was exchanged before anybody got hold of a caller."""
+    """One caller. Its address and key are known, because the API key was exchanged first."""
 
     @property
     def address(self) -> str:

@@ -1,9 +1,9 @@
 """From an API key to the caller it stands for, without keeping the key.
 
-What is remembered of a key is a keyed hash of it (the hash's key is random and dies with the process), the address,
-and the access token, sealed under a key derived from the API key: only a request that brings the API key opens it. One
-exchange serves everybody who asks with the same key meanwhile. A key the host refused is refused here for some seconds,
-so that a flood of guesses does not reach the host; the host being away is no refusal.
+The process remembers a keyed hash of the API key (the hash's key is random and dies with the process), the address, and
+the access token, sealed under a key derived from the API key: only a request that brings the API key opens it. Requests
+with the same key share one exchange. A key that the host refused is refused here for some seconds, so that a flood of
+guesses does not reach the host. A host that is away has refused nothing.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RENEW_BELOW = 0.1
-"""A token is renewed in the last tenth of its life, by whichever request comes first; the callers' requests are spread
-over time, so their renewals are."""
+"""A token is renewed in the last tenth of its life, by the first request that comes then. Callers' requests are spread
+over time, and so are their renewals."""
 LEAST_S = 15.0
 """A token with less life left is not handed out: it goes to a feed that has to connect with it."""
 RETRY_FOR_S = 1.5
@@ -44,8 +44,8 @@ RETRY_FOR_S = 1.5
 KeyDigest = bytes
 
 
-class Parking(Protocol):
-    """Tokens left for the other fronts; see `ledger.shared_tokens.SharedTokens`."""
+class SharedTokenStore(Protocol):
+    """Tokens that fronts leave for each other, for example `ledger.shared_tokens.SharedTokens`."""
 
     async def share(self, api_key: str, api_url: str, token: AccessToken) -> None:
         """Leave a token."""
@@ -80,7 +80,7 @@ class _Refusal(msgspec.Struct, frozen=True):
     until_s: float
 
 
-class Callers:
+class KeyCallers:
     """The callers of one process. ``clock`` gives POSIX seconds."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Callers:
         transport: Literal["stdio", "http"],
         clock: Callable[[], float],
         rng: random.Random,
-        parking: Parking | None = None,
+        shared_tokens: SharedTokenStore | None = None,
     ) -> None:
         self.http = http
         """The connection pool to the host."""
@@ -101,7 +101,7 @@ class Callers:
         """POSIX seconds."""
         self._settings = settings
         self._rng = rng
-        self._parking = parking
+        self._shared_tokens = shared_tokens
         self._secret = os.urandom(32)
         self._known: OrderedDict[KeyDigest, _Known] = OrderedDict()
         self._refused: OrderedDict[KeyDigest, _Refusal] = OrderedDict()
@@ -110,13 +110,13 @@ class Callers:
         """How many requests to the host each caller may have under way."""
 
     def __repr__(self) -> str:
-        return f"Callers({self.http!r}, known={len(self._known)})"
+        return f"KeyCallers({self.http!r}, known={len(self._known)})"
 
     def __len__(self) -> int:
         return len(self._known)
 
     def known(self, api_key: str) -> KeyCaller | None:
-        """The caller of a key that was good a while ago; None where the host has to be asked."""
+        """The caller of a key that was accepted not long ago. None where the host has to be asked."""
         digest = self._digest(api_key)
         known = self._known.get(digest)
         if known is None or known.believed_until_s <= self.clock():
@@ -136,7 +136,7 @@ class Callers:
         return refusal.error
 
     async def identify(self, api_key: str) -> KeyCaller:
-        """The caller of a key, asking the host where it is not known or was not heard of for long.
+        """The caller of a key. The host is asked where the key is not known, or was not confirmed for long.
 
         Raises `HostRefused` where the host refuses the key, or another `FmsgError` where it cannot be asked.
         """
@@ -149,7 +149,7 @@ class Callers:
         digest = self._digest(api_key)
         known = self._known.get(digest)
         try:
-            token = await self._exchanged(api_key, digest, may_be_shared=known is None, patient=known is None)
+            token = await self._exchanged(api_key, digest, may_be_shared=known is None, insists=known is None)
         except FmsgError as error:
             if known is None or (isinstance(error, HostRefused) and _about_the_key(error)):
                 raise
@@ -167,7 +167,7 @@ class Callers:
         if now_s < known.renew_at_s:
             return current
         try:
-            return await self._exchanged(api_key, digest, patient=False)
+            return await self._exchanged(api_key, digest, insists=False)
         except FmsgError as error:
             if isinstance(error, HostRefused) and _about_the_key(error):
                 raise
@@ -182,8 +182,8 @@ class Callers:
             current = self._open(api_key, digest, known)
             if current.value != stale.value:
                 return current
-        if self._parking is not None:
-            await self._parking.drop(api_key, self.http.api_url)
+        if self._shared_tokens is not None:
+            await self._shared_tokens.drop(api_key, self.http.api_url)
         return await self._exchanged(api_key, digest)
 
     async def confirm(self, api_key: str, digest: KeyDigest, *, within_s: float, ahead_s: float) -> None:
@@ -193,7 +193,7 @@ class Callers:
         if known is None or age_s > within_s:
             await self._exchanged(api_key, digest)
         elif age_s > within_s - ahead_s:
-            self._exchange_task(api_key, digest, patient=False)
+            self._exchange_task(api_key, digest, insists=False)
 
     def note_accepted(self, digest: KeyDigest) -> None:
         """The host has just served a request with the key's token, so it still accepts the key (FMSG-003)."""
@@ -203,27 +203,27 @@ class Callers:
             known.believed_until_s = known.accepted_at_s + self._settings.recheck_s
 
     async def aclose(self) -> None:
-        """End exchanges that nobody waits for any more."""
+        """End the exchanges that are under way."""
         running = list(self._exchanges.values())
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _exchanged(
-        self, api_key: str, digest: KeyDigest, *, may_be_shared: bool = False, patient: bool = True
+        self, api_key: str, digest: KeyDigest, *, may_be_shared: bool = False, insists: bool = True
     ) -> AccessToken:
-        """A token from the one exchange there is for a key. It goes on when whoever began it is cancelled.
+        """A token from the one exchange there is for a key. It goes on when the request that began it is cancelled.
 
-        ``patient``: there is nothing to fall back on, so the host in trouble is asked again for a moment.
+        ``insists``: there is nothing to fall back on, so a host in trouble is asked again for `RETRY_FOR_S`.
         """
-        return await asyncio.shield(self._exchange_task(api_key, digest, may_be_shared=may_be_shared, patient=patient))
+        return await asyncio.shield(self._exchange_task(api_key, digest, may_be_shared=may_be_shared, insists=insists))
 
     def _exchange_task(
-        self, api_key: str, digest: KeyDigest, *, may_be_shared: bool = False, patient: bool = True
+        self, api_key: str, digest: KeyDigest, *, may_be_shared: bool = False, insists: bool = True
     ) -> asyncio.Task[AccessToken]:
         task = self._exchanges.get(digest)
         if task is None:
-            work = self._exchange(api_key, digest, may_be_shared=may_be_shared, patient=patient)
+            work = self._exchange(api_key, digest, may_be_shared=may_be_shared, insists=insists)
             # Ends by itself within the client's deadlines, or with `aclose`.
             task = self._exchanges[digest] = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda done: self._finished(digest, done))
@@ -234,15 +234,15 @@ class Callers:
         if not task.cancelled():
             task.exception()  # Those who waited have it. Where nobody waits, it is nobody's.
 
-    async def _exchange(self, api_key: str, digest: KeyDigest, *, may_be_shared: bool, patient: bool) -> AccessToken:
-        if may_be_shared and self._parking is not None:
-            parked = await self._parking.find(api_key, self.http.api_url)
-            if parked is not None:
+    async def _exchange(self, api_key: str, digest: KeyDigest, *, may_be_shared: bool, insists: bool) -> AccessToken:
+        if may_be_shared and self._shared_tokens is not None:
+            shared = await self._shared_tokens.find(api_key, self.http.api_url)
+            if shared is not None:
                 # Accepted by the host at some time before: `confirm` asks again where that matters.
-                self._remember(api_key, digest, parked, accepted_at_s=0.0)
+                self._remember(api_key, digest, shared, accepted_at_s=0.0)
                 metrics.EXCHANGES.labels("shared").inc()
-                return parked
-        retry_for_s = RETRY_FOR_S if patient else 0.0
+                return shared
+        retry_for_s = RETRY_FOR_S if insists else 0.0
         try:
             token = await exchange(self.http, api_key, clock=self.clock, rng=self._rng, retry_for_s=retry_for_s)
         except HostRefused as refused:
@@ -255,8 +255,8 @@ class Callers:
             raise
         metrics.EXCHANGES.labels("granted").inc()
         self._remember(api_key, digest, token, accepted_at_s=self.clock())
-        if self._parking is not None:
-            await self._parking.share(api_key, self.http.api_url, token)
+        if self._shared_tokens is not None:
+            await self._shared_tokens.share(api_key, self.http.api_url, token)
         return token
 
     def _remember(self, api_key: str, digest: KeyDigest, token: AccessToken, *, accepted_at_s: float) -> None:
@@ -298,14 +298,14 @@ def _about_the_key(refused: HostRefused) -> bool:
 
 
 class KeyCaller:
-    """See `mcp_front.caller.Caller`: one request's caller. It has the API key only as long as the request lasts.
+    """`mcp_front.caller.Caller` of one request. It has the API key only as long as the request lasts.
 
-    It is the token source of its own Web API client.
+    It is also the token source (`fmsg.tokens.TokenSource`) of its own Web API client.
     """
 
     __slots__ = ("_address", "_api_key", "_callers", "_digest", "_key")
 
-    def __init__(self, callers: Callers, api_key: str, digest: KeyDigest, address: str, key: CallerKey) -> None:
+    def __init__(self, callers: KeyCallers, api_key: str, digest: KeyDigest, address: str, key: CallerKey) -> None:
         self._callers = callers
         self._api_key = api_key
         self._digest = digest
@@ -317,36 +317,29 @@ class KeyCaller:
 
     @property
     def address(self) -> str:
-        """See `Caller`."""
         return self._address
 
     @property
     def key(self) -> CallerKey:
-        """See `Caller`."""
         return self._key
 
     @property
     def api(self) -> WebApi:
-        """See `Caller`."""
         # Not kept: it refers to this caller, and only a full garbage collection would free the two.
         return _CallersApi(self._callers, self, self._digest)
 
     @property
     def api_url(self) -> str:
-        """See `Caller`."""
         return self._callers.http.api_url
 
     @property
     def transport(self) -> Literal["stdio", "http"]:
-        """See `Caller`."""
         return self._callers.transport
 
     async def token(self) -> AccessToken:
-        """See `Caller`; also the token source of `api`."""
         return self._mine(await self._callers.token(self._api_key, self._digest))
 
     async def renew(self, stale: AccessToken) -> AccessToken:
-        """See `fmsg.tokens.TokenSource`."""
         return self._mine(await self._callers.renewed(self._api_key, self._digest, stale))
 
     async def confirm(self, *, within_s: float = 60.0, ahead_s: float = 0.0) -> None:
@@ -360,9 +353,9 @@ class KeyCaller:
 
 
 class _CallersApi(WebApi):
-    """The Web API client of one caller among many: it waits for its turn, and notes that the host took the token."""
+    """The Web API client of one caller among many. It waits for a place, and notes that the host took the token."""
 
-    def __init__(self, callers: Callers, caller: KeyCaller, digest: KeyDigest) -> None:
+    def __init__(self, callers: KeyCallers, caller: KeyCaller, digest: KeyDigest) -> None:
         super().__init__(callers.http, caller)
         self._callers = callers
         self._key = caller.key

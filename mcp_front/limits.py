@@ -18,7 +18,7 @@ FREE_BYTES = 64 * 1024
 """What a request holds below this is not counted: 10,000 waits that wake at once must not queue for room."""
 CONTENT_WEIGHT = 4
 """Bytes of memory for each byte of content in an answer: its pieces, the text, the text in a frame, what is sent."""
-PATIENCE_S = 5.0
+ROOM_WITHIN_S = 5.0
 """How long an answer waits for room before it is refused. Clients that read make room within milliseconds."""
 KEPT_SHARE = 0.25
 """The part of a total that only callers who hold little of it can have: up to this part of what one caller may have."""
@@ -145,8 +145,8 @@ class ByteBudget:
             raise short
         self._count(caller, size)
 
-    async def take_soon(self, caller: CallerKey, size: int, *, patience_s: float = PATIENCE_S) -> None:
-        """Count ``size`` bytes more once there is room, first come first served. Raises `OverBudget`."""
+    async def take_soon(self, caller: CallerKey, size: int, *, within_s: float = ROOM_WITHIN_S) -> None:
+        """Count ``size`` bytes more once there is room, first come first served. Raises `OverBudget` after the time."""
         short = self._shortage(caller, size)
         if short is None:
             self._count(caller, size)
@@ -155,7 +155,7 @@ class ByteBudget:
             waiter = _Waiter(caller, size, asyncio.get_running_loop().create_future())
             self._waiting.append(waiter)
             try:
-                async with asyncio.timeout(patience_s):
+                async with asyncio.timeout(within_s):
                     await waiter.granted
             except BaseException as error:
                 if waiter.granted.done() and not waiter.granted.cancelled():
@@ -254,7 +254,7 @@ class AnswerRoom(Protocol):
     """The memory for one answer. Tools `reserve` before they fetch content; the transport gives back what they took."""
 
     async def reserve(self, content_bytes: int) -> None:
-        """Make room for so many bytes of content more. Raises `OverBudget` where there is none within `PATIENCE_S`."""
+        """Make room for so many more bytes of content. Raises `OverBudget` after `ROOM_WITHIN_S` in vain."""
         ...
 
     def return_unused(self, content_bytes: int) -> None:

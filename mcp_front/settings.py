@@ -1,4 +1,4 @@
-"""What the front can be told, as one frozen value. `ops` fills it from the environment; tests write it out."""
+"""The settings of a front, as one frozen value. `ops` fills it from the environment; tests write it out."""
 
 from __future__ import annotations
 
@@ -132,6 +132,11 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
     http: HttpSettings = HttpSettings()
     oauth: OAuthSettings | None = None
     """Signing in with a browser; None: off."""
+
+    @property
+    def endpoint_url(self) -> str | None:
+        """The URL of the MCP endpoint as clients know it; None where nobody said it."""
+        return None if self.oauth is None else f"{self.oauth.public_url}{self.http.path}"
 
 
 def budget_name(field: str) -> str:

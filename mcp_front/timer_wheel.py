@@ -1,4 +1,4 @@
-"""Deadlines of thousands of things on one timer: what the event loop would need a timer each for."""
+"""Deadlines of thousands of things on one timer of the event loop, instead of a timer for each."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from typing import Protocol
 log = logging.getLogger(__name__)
 
 SLACK_S = 0.05
-"""What falls due so soon after is done at the same time: at most 20 wake-ups a second, however many entries."""
+"""What falls due so soon after is handled at the same time: at most 20 wake-ups a second, however many entries."""
 AT_ONCE = 250
-"""Entries handled before the loop gets its turn: at 20 µs each, 5 ms in which nobody else is served."""
+"""Entries handled before the loop gets its turn: at 20 µs each, they take 5 ms of everybody's time."""
 
 
-class Entry(Protocol):
+class Timed(Protocol):
     """Something with a deadline."""
 
     def due(self) -> None:
-        """The deadline has come; the entry is on no list any more. Must not block."""
+        """Called when the deadline has come, after the entry was taken off its list. Must not block."""
         ...
 
 
 class TimerWheel:
-    """Entries by the delay they wait for. All entries of one delay fall due in the order they came."""
+    """Keeps a list of entries for each delay. The entries of one delay fall due in the order in which they came."""
 
     def __init__(self, *, now: Callable[[], float], call_at: Callable[..., asyncio.Handle]) -> None:
         """``now`` and ``call_at`` are an event loop's ``time`` and ``call_at``."""
         self._now = now
         self._call_at = call_at
-        self._lists: dict[float, OrderedDict[Entry, float]] = {}
+        self._lists: dict[float, OrderedDict[Timed, float]] = {}
         self._timer: asyncio.Handle | None = None
         self._timer_s = 0.0
 
     def __len__(self) -> int:
         return sum(map(len, self._lists.values()))
 
-    def add(self, entry: Entry, delay_s: float) -> None:
-        """Have ``entry.due()`` called after the delay. There are few different delays."""
+    def add(self, entry: Timed, delay_s: float) -> None:
+        """Have ``entry.due()`` called after the delay. Each different delay costs a list, so there should be few."""
         entries = self._lists.get(delay_s)
         if entries is None:
             entries = self._lists[delay_s] = OrderedDict()
@@ -48,7 +48,7 @@ class TimerWheel:
         if self._timer is None or due_s < self._timer_s:
             self._arm(due_s)
 
-    def forget(self, entry: Entry, delay_s: float) -> None:
+    def forget(self, entry: Timed, delay_s: float) -> None:
         """Take an entry off the list of a delay, if it is there."""
         entries = self._lists.get(delay_s)
         if entries is not None:
@@ -79,5 +79,5 @@ class TimerWheel:
                     log.exception("a deadline failed", extra={"action": "deadline_failed"})
         heads = [next(iter(entries.values())) for entries in self._lists.values() if entries]
         if heads:
-            # Those left over from this turn are overdue: the loop takes them up after what else is ready.
+            # What is left over from this turn is overdue: the loop comes to it after what else is ready.
             self._arm(min(heads))

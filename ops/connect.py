@@ -35,7 +35,7 @@ class ConnectError(Exception):
     """A file that cannot be changed, or a client that has none. The text says which, why, and what to do."""
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class ServerTarget(msgspec.Struct, frozen=True, kw_only=True):
     """What a host is to connect to: a process of its own (``url`` None), or a hosted server."""
 
     url: str | None = None
@@ -59,21 +59,21 @@ class Snippet(msgspec.Struct, frozen=True, kw_only=True):
     then: str
 
 
-class Client(msgspec.Struct, frozen=True, kw_only=True):
+class AgentHost(msgspec.Struct, frozen=True, kw_only=True):
     """An agent host: how its entry looks, and the file that holds it."""
 
     title: str
-    entry: Callable[[Target], dict[str, Any]]
+    entry: Callable[[ServerTarget], dict[str, Any]]
     file: Callable[[Mapping[str, str]], Path] | None = None
     container: str = "mcpServers"
-    shell: Callable[[Target], str] | None = None
+    shell: Callable[[ServerTarget], str] | None = None
     """The line that adds the server, where the host has a command for it."""
     then: str = "Restart it, then ask it: who am I on fmsg?"
-    beside: Callable[[Target], dict[str, Any]] | None = None
+    beside: Callable[[ServerTarget], dict[str, Any]] | None = None
     """What belongs into the file beside the entry."""
 
 
-def _process(target: Target, *, key: str | None = None) -> dict[str, Any]:
+def _process(target: ServerTarget, *, key: str | None = None) -> dict[str, Any]:
     return {
         "command": target.command,
         "args": ["stdio"],
@@ -81,18 +81,18 @@ def _process(target: Target, *, key: str | None = None) -> dict[str, Any]:
     }
 
 
-def _headers(target: Target, *, key: str | None = None) -> dict[str, str]:
+def _headers(target: ServerTarget, *, key: str | None = None) -> dict[str, str]:
     return {"Authorization": f"Bearer {key or target.key}"}
 
 
-def _claude_code(target: Target) -> dict[str, Any]:
+def _claude_code(target: ServerTarget) -> dict[str, Any]:
     # A project's .mcp.json is committed, and the host fills variables in: no key belongs into it.
     if target.url:
         return {"type": "http", "url": target.url, "headers": _headers(target, key="${FMSG_API_KEY}")}
     return _process(target, key="${FMSG_API_KEY}")
 
 
-def _claude_code_line(target: Target) -> str:
+def _claude_code_line(target: ServerTarget) -> str:
     if target.url:
         header = f"Authorization: Bearer {target.key}"
         words = ["claude", "mcp", "add", "--transport", "http", target.name, target.url, "--header", header]
@@ -102,7 +102,7 @@ def _claude_code_line(target: Target) -> str:
     return _line(words)
 
 
-def _claude_desktop(target: Target) -> dict[str, Any]:
+def _claude_desktop(target: ServerTarget) -> dict[str, Any]:
     if not target.url:
         return _process(target)
     # Its file knows processes only. mcp-remote splits arguments at blanks, so the header's value comes by variable.
@@ -113,26 +113,26 @@ def _claude_desktop(target: Target) -> dict[str, Any]:
     }
 
 
-def _url_and_headers(field: str) -> Callable[[Target], dict[str, Any]]:
-    def entry(target: Target) -> dict[str, Any]:
+def _url_and_headers(field: str) -> Callable[[ServerTarget], dict[str, Any]]:
+    def entry(target: ServerTarget) -> dict[str, Any]:
         return {field: target.url, "headers": _headers(target)} if target.url else _process(target)
 
     return entry
 
 
-def _vscode(target: Target) -> dict[str, Any]:
+def _vscode(target: ServerTarget) -> dict[str, Any]:
     # The editor asks for the key once and keeps it in the system's own store.
     if target.url:
         return {"type": "http", "url": target.url, "headers": _headers(target, key="${input:fmsg-key}")}
     return {"type": "stdio", **_process(target, key="${input:fmsg-key}")}
 
 
-def _vscode_inputs(_target: Target) -> dict[str, Any]:
+def _vscode_inputs(_target: ServerTarget) -> dict[str, Any]:
     asked = {"type": "promptString", "id": "fmsg-key", "description": "fmsg API key (fmsgk_…)", "password": True}
     return {"inputs": [asked]}
 
 
-def _codex(target: Target) -> dict[str, Any]:
+def _codex(target: ServerTarget) -> dict[str, Any]:
     if target.url:
         return {
             "url": target.url,
@@ -142,12 +142,12 @@ def _codex(target: Target) -> dict[str, Any]:
     return {**_process(target), "tool_timeout_sec": LONGEST_WAIT_S}
 
 
-def _gemini(target: Target) -> dict[str, Any]:
+def _gemini(target: ServerTarget) -> dict[str, Any]:
     entry = _url_and_headers("httpUrl")(target)
     return {**entry, "timeout": LONGEST_WAIT_S * 1000}
 
 
-def _inspector_line(target: Target) -> str:
+def _inspector_line(target: ServerTarget) -> str:
     words = ["npx", "@modelcontextprotocol/inspector", "--cli"]
     if target.url:
         words += [target.url, "--transport", "http", "--header", f"Authorization: Bearer {target.key}"]
@@ -174,19 +174,19 @@ def _application(*parts: str) -> Callable[[Mapping[str, str]], Path]:
     return find
 
 
-CLIENTS: dict[ClientName, Client] = {
-    "claude-code": Client(
+CLIENTS: dict[ClientName, AgentHost] = {
+    "claude-code": AgentHost(
         title="Claude Code",
         entry=_claude_code,
         file=lambda _env: Path(".mcp.json"),
         shell=_claude_code_line,
         then="Start claude here and ask it: who am I on fmsg? It reads .mcp.json's key from FMSG_API_KEY.",
     ),
-    "claude-desktop": Client(
+    "claude-desktop": AgentHost(
         title="Claude Desktop", entry=_claude_desktop, file=_application("Claude", "claude_desktop_config.json")
     ),
-    "cursor": Client(title="Cursor", entry=_url_and_headers("url"), file=_home(".cursor", "mcp.json")),
-    "vscode": Client(
+    "cursor": AgentHost(title="Cursor", entry=_url_and_headers("url"), file=_home(".cursor", "mcp.json")),
+    "vscode": AgentHost(
         title="VS Code",
         entry=_vscode,
         file=_application("Code", "User", "mcp.json"),
@@ -194,21 +194,21 @@ CLIENTS: dict[ClientName, Client] = {
         beside=_vscode_inputs,
         then="Run “MCP: List Servers”, start fmsg, and enter the API key when asked.",
     ),
-    "codex": Client(
+    "codex": AgentHost(
         title="Codex",
         entry=_codex,
         file=_home(".codex", "config.toml"),
         container="mcp_servers",
         then="Start codex and ask it: who am I on fmsg? A hosted server reads the key from FMSG_API_KEY.",
     ),
-    "gemini": Client(title="Gemini CLI", entry=_gemini, file=_home(".gemini", "settings.json")),
-    "windsurf": Client(
+    "gemini": AgentHost(title="Gemini CLI", entry=_gemini, file=_home(".gemini", "settings.json")),
+    "windsurf": AgentHost(
         title="Windsurf",
         entry=_url_and_headers("serverUrl"),
         file=_home(".codeium", "windsurf", "mcp_config.json"),
         then="Press refresh in the list of MCP servers, then ask: who am I on fmsg?",
     ),
-    "inspector": Client(
+    "inspector": AgentHost(
         title="MCP Inspector",
         entry=_process,
         shell=_inspector_line,
@@ -218,7 +218,7 @@ CLIENTS: dict[ClientName, Client] = {
 """Formats as the clients' own documentation gives them."""
 
 
-def snippet(name: ClientName, target: Target, *, env: Mapping[str, str] = os.environ) -> Snippet:
+def snippet(name: ClientName, target: ServerTarget, *, env: Mapping[str, str] = os.environ) -> Snippet:
     """What to paste into one client."""
     client = CLIENTS[name]
     language: Literal["sh", "json", "toml"] = "sh" if client.shell else "toml" if name == "codex" else "json"
@@ -232,12 +232,12 @@ def snippet(name: ClientName, target: Target, *, env: Mapping[str, str] = os.env
     )
 
 
-def snippets(target: Target) -> tuple[Snippet, ...]:
+def snippets(target: ServerTarget) -> tuple[Snippet, ...]:
     """What to paste, for every client."""
     return tuple(snippet(name, target) for name in CLIENTS)
 
 
-def write(name: ClientName, target: Target, *, env: Mapping[str, str] = os.environ) -> tuple[Path, Path | None]:
+def write(name: ClientName, target: ServerTarget, *, env: Mapping[str, str] = os.environ) -> tuple[Path, Path | None]:
     """Put the entry into the client's own file; returns the file, and the copy of what it held before.
 
     Other entries stay as they are; an entry of the same name is replaced. The file is readable by its owner only where
@@ -267,7 +267,7 @@ def connect(name: ClientName, *, url: str | None, api_url: str | None, into_file
     """The command: print what to paste, or write it. Returns the exit status."""
     key = os.environ.get("FMSG_API_KEY", "")
     command = shutil.which("fmsg-mcpd") or "fmsg-mcpd"
-    target = Target(
+    target = ServerTarget(
         url=url,
         api_url=api_url or os.environ.get("FMSG_API_URL") or API_URL_PLACEHOLDER,
         command="fmsg-mcpd" if CLIENTS[name].shell else command,
@@ -299,7 +299,7 @@ def _line(words: list[str]) -> str:
     return " ".join(word if KEY_PLACEHOLDER in word and " " not in word else shlex.quote(word) for word in words)
 
 
-def _rendered(name: ClientName, target: Target) -> str:
+def _rendered(name: ClientName, target: ServerTarget) -> str:
     client = CLIENTS[name]
     entry = client.entry(target)
     if name == "codex":
@@ -320,7 +320,7 @@ def _toml(container: str, name: str, entry: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _with_json(path: Path, before: str, name: ClientName, target: Target) -> str:
+def _with_json(path: Path, before: str, name: ClientName, target: ServerTarget) -> str:
     client = CLIENTS[name]
     try:
         settings = json.loads(before) if before.strip() else {}
@@ -341,7 +341,7 @@ def _with_json(path: Path, before: str, name: ClientName, target: Target) -> str
     return json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
 
 
-def _with_toml(path: Path, before: str, name: ClientName, target: Target) -> str:
+def _with_toml(path: Path, before: str, name: ClientName, target: ServerTarget) -> str:
     client = CLIENTS[name]
     try:
         servers = tomllib.loads(before).get(client.container, {})

@@ -18,7 +18,7 @@ from ledger.embedded import EmbeddedRedis, NoServer
 from ledger.seal import SealKeys
 from ops import interrupt, parts, settings
 from ops.agent import Agent, ToolFailed, over_http
-from ops.connect import ClientName, Target, snippet
+from ops.connect import ClientName, ServerTarget, snippet
 from ops.insight import FleetInsight, Observer
 from ops.interop import Interop, StepFailed
 from ops.processes import STOP_GRACE_S, Child, ChildFailed
@@ -218,7 +218,7 @@ class Demo:
         print("Connect an agent of your own:\n")
         for side in cluster.sides:
             name = side.address[1:].partition("@")[0]
-            target = Target(name=f"fmsg-{name}", url=side.mcp_url, api_url=side.api_url, key=side.api_key)
+            target = ServerTarget(name=f"fmsg-{name}", url=side.mcp_url, api_url=side.api_url, key=side.api_key)
             print(side.address)
             print(f"  MCP URL      {side.mcp_url}")
             print(f"  API key      {side.api_key}")

@@ -22,7 +22,7 @@ from ledger.store import RedisStore
 from ledger.values import caller_key
 from mcp_front.tools.wait import SETTLE_S
 from ops.caller.view import look_at
-from ops.connect import Target, snippets
+from ops.connect import ServerTarget, snippets
 from sandbox.control import Control
 
 WAITS_SHOWN = 8
@@ -205,7 +205,7 @@ class Snippets:
 
     def snippets(self, address: str, key: str, *, api_url: str) -> Sequence[Mapping[str, str]]:
         """For a process that the agent host starts."""
-        return _plain(Target(api_url=api_url, key=key))
+        return _plain(ServerTarget(api_url=api_url, key=key))
 
     async def look(self, address: str) -> Mapping[str, Any] | None:
         """Such an agent keeps its ledger in its own process."""
@@ -238,7 +238,7 @@ class FleetInsight:
 
     def snippets(self, address: str, key: str, *, api_url: str) -> Sequence[Mapping[str, str]]:
         """For the observed front."""
-        return _plain(Target(url=self._observer.url, api_url=api_url, key=key))
+        return _plain(ServerTarget(url=self._observer.url, api_url=api_url, key=key))
 
     async def look(self, address: str) -> Mapping[str, Any] | None:
         """The feed and the newest entries of the ledger as the store has them, and the waits as they were observed."""
@@ -265,5 +265,5 @@ class FleetInsight:
             await strike()
 
 
-def _plain(target: Target) -> list[dict[str, str]]:
+def _plain(target: ServerTarget) -> list[dict[str, str]]:
     return [{"title": one.title, "where": one.where, "text": one.text, "then": one.then} for one in snippets(target)]

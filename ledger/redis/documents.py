@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger.port import Versioned
-from ledger.redis.scripts import Key, Scripts, SortedSetKey, Unreadable, script
+from ledger.redis.scripts import DamagedKey, Key, Scripts, SortedSetKey, script
 from ledger.redis.topology import Topology
 from ledger.unreadable import tell_unreadable
 from ledger.values import CallerKey
@@ -81,7 +81,7 @@ class RedisDocuments:
             data, version = await self._scripts.command(
                 "HMGET", self._doc(caller, kind, name), "data", "version", idempotent=True
             )
-        except Unreadable:
+        except DamagedKey:
             data, version = b"", None
         if version is None and data is None:
             return Versioned(data=b"", version=0)

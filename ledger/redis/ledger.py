@@ -27,7 +27,7 @@ from ledger.memory import count_append, no_ledger_text, stale_text
 from ledger.port import NoLedger, StaleEpoch
 from ledger.redis.entry import arrival_of, fields_of, read_id, read_time, time_text
 from ledger.redis.notifications import ARRIVALS
-from ledger.redis.scripts import HashKey, Key, Scripts, SortedSetKey, StreamKey, Unreadable, script
+from ledger.redis.scripts import DamagedKey, HashKey, Key, Scripts, SortedSetKey, StreamKey, script
 from ledger.redis.topology import Topology
 from ledger.unreadable import tell_unreadable
 from ledger.values import (
@@ -835,7 +835,7 @@ class RedisLedger:
             try:
                 reply = await ask()
                 return read(reply) if isinstance(reply, list) else reply
-            except (Unreadable, ValueError, KeyError, IndexError, TypeError, AttributeError):
+            except (DamagedKey, ValueError, KeyError, IndexError, TypeError, AttributeError):
                 tell_unreadable("ledger", caller=caller)
                 await _drop(self._scripts, keys=self._keys(caller), all="0")
             if not again:

@@ -63,7 +63,7 @@ _DAMAGE = ("WRONGTYPE", "unreadable: ", "attempt to ", "bad argument", "equal or
 """In the text of an error: a script met something else than what belongs into its keys. The server is well."""
 
 
-class Unreadable(LedgerError):
+class DamagedKey(LedgerError):
     """What is stored under the keys of a script is damaged. The store itself is well."""
 
 
@@ -170,7 +170,7 @@ class Scripts:
 
         try:
             return await self._send(script.name, attempt, idempotent=script.idempotent)
-        except Unreadable:
+        except DamagedKey:
             if not await self._heal(script.name, [str(key) for key in words[:key_count]], script.holds):
                 raise
         return await self._send(script.name, attempt, idempotent=script.idempotent)
@@ -187,7 +187,7 @@ class Scripts:
         operation = str(words[0]).lower()
         try:
             return await self._send(operation, attempt, idempotent=idempotent)
-        except Unreadable:
+        except DamagedKey:
             if not await self._heal(operation, [str(words[1])], [holds]):
                 raise
         return await self._send(operation, attempt, idempotent=idempotent)
@@ -252,7 +252,7 @@ class Scripts:
         except (faults.RedisError, faults.RedisClusterException, OSError) as error:
             if isinstance(error, faults.ResponseError) and any(word in str(error) for word in _DAMAGE):
                 self._answered_at = asyncio.get_running_loop().time()
-                raise Unreadable(f"Redis: {operation} met a key that is damaged ({error}).") from error
+                raise DamagedKey(f"Redis: {operation} met a key that is damaged ({error}).") from error
             failed = self._failed(operation, error)
             self.on_unavailable()
             raise failed from error

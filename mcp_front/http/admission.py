@@ -18,7 +18,7 @@ import msgspec
 
 from fmsg.errors import FmsgError, HostRefused, Throttled
 from fmsg.redact import scrub
-from mcp_front.callers import Callers, KeyCaller
+from mcp_front.callers import KeyCaller, KeyCallers
 from mcp_front.framing import quoted, visible
 from mcp_front.settings import Budgets, budget_name
 
@@ -387,7 +387,7 @@ class Authenticator:
     """Finds the caller of a request: by API key (FMSG-007), or by an access token of signing in."""
 
     def __init__(
-        self, callers: Callers, guesses: Guesses, proxies: Sequence[Network], *, sign_in: SignIn | None = None
+        self, callers: KeyCallers, guesses: Guesses, proxies: Sequence[Network], *, sign_in: SignIn | None = None
     ) -> None:
         self._callers = callers
         self._guesses = guesses

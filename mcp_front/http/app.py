@@ -18,7 +18,7 @@ import msgspec
 from mcp.server.lowlevel import Server
 from mcp.shared.inbound import x_mcp_header_map
 
-from mcp_front.callers import Callers, KeyCaller
+from mcp_front.callers import KeyCaller, KeyCallers
 from mcp_front.http.admission import (
     Admitted,
     Authenticator,
@@ -35,6 +35,7 @@ from mcp_front.http.admission import (
 )
 from mcp_front.http.body import BodyRefused, ClientGone, Malformed, TooDeep, TooManyItems, read_body
 from mcp_front.http.connection import DISCARDED_BYTES, Connection
+from mcp_front.http.files import Broken, Files
 from mcp_front.http.request import Rejected, body_rejected, read_envelope
 from mcp_front.http.response import Exchange, Receive, Send, SlowReader, reply
 from mcp_front.limits import AnswerRoom, AnswerShare, ByteBudget, ByteShare, OverBudget, answer_limits, upload_limits
@@ -57,6 +58,7 @@ _ALLOWED_HEADERS = (
     "authorization",
     "content-type",
     "accept",
+    "range",
     "last-event-id",
     "mcp-protocol-version",
     "mcp-method",
@@ -93,18 +95,20 @@ class HttpFront:
     def __init__(
         self,
         server: Server[Any],
-        callers: Callers,
+        callers: KeyCallers,
         settings: FrontSettings,
         *,
         timer_wheel: TimerWheel,
         guesses: Guesses,
         store_ready: Callable[[], Awaitable[bool]] | None = None,
         sign_in: SignIn | None = None,
+        files: Files | None = None,
         reads: Container[str] = (),
     ) -> None:
         """``store_ready`` says whether what is shared with the other processes can be written and read.
 
-        ``sign_in`` is the authorization server, where there is one; ``reads`` the tools that only read.
+        ``sign_in`` is the authorization server and ``files`` the file routes, where there are any. ``reads`` are the
+        tools that only read.
 
         Raises `BindRefused`, or `ValueError`, for settings that must not be served.
         """
@@ -119,6 +123,7 @@ class HttpFront:
         self._origins = OriginGate(http.allowed_origins, bind=http.host)
         self._proxies = parse_networks(http.trusted_proxies)
         self._sign_in = sign_in
+        self._files = files
         self._reads = reads
         self.authenticator = Authenticator(callers, guesses, self._proxies, sign_in=sign_in)
         """Whom a request acts as."""
@@ -145,7 +150,9 @@ class HttpFront:
         return self._routes.get(scope["path"], self._elsewhere)(scope, receive, send)
 
     async def _elsewhere(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        if self._sign_in is None or not self._sign_in.serves(scope["path"]):
+        if self._files is not None and self._files.serves(scope["path"]):
+            await self._endpoint(scope, receive, send)
+        elif self._sign_in is None or not self._sign_in.serves(scope["path"]):
             await self._nothing(scope, receive, send)
         elif not self._hosts.admits(scope["headers"]):
             await reply(send, 421, _error_body("This server does not serve the host name in the Host header."), [])
@@ -195,6 +202,9 @@ class HttpFront:
             connection = _connection(scope)
             if connection is not None:
                 connection.discard_bytes = max(DISCARDED_BYTES, self._settings.budgets.max_body_bytes)
+            if self._files is not None and self._files.serves(scope["path"]):
+                await self._serve_file(self._files, scope, receive, send, admitted, extra)
+                return
             if scope["method"] != "POST":
                 raise Refused(
                     405,
@@ -211,6 +221,35 @@ class HttpFront:
             await reply(send, rejected.status, _rpc_error(rejected), extra)
         except ClientGone:
             return
+
+    async def _serve_file(
+        self, files: Files, scope: dict[str, Any], receive: Receive, send: Send, admitted: Admitted, extra: RawHeaders
+    ) -> None:
+        """Give or take a file, and stop where the client goes away."""
+        if files.writes(scope["path"]) and not admitted.may_write:
+            raise self.authenticator.insufficient_scope()
+        connection, task = _connection(scope), asyncio.current_task()
+        gone = False
+
+        def lost() -> None:
+            nonlocal gone
+            gone = True
+            if task is not None:
+                task.cancel()
+
+        if connection is not None:
+            connection.on_lost = lost
+        try:
+            await files(scope, receive, send, admitted.caller, extra)
+        except Broken:
+            if connection is not None:
+                connection.abort()
+        except asyncio.CancelledError:
+            if not gone:
+                raise
+        finally:
+            if connection is not None:
+                connection.on_lost = None
 
     async def _serve(
         self, scope: dict[str, Any], receive: Receive, send: Send, admitted: Admitted, extra: RawHeaders
@@ -362,7 +401,7 @@ def _preflight(headers: RawHeaders) -> RawHeaders:
     asked = b",".join(values_of(headers, b"access-control-request-headers")).decode("latin-1").lower()
     names = [name for name in (part.strip() for part in asked.split(",")) if _HEADER_NAME.fullmatch(name)]
     return [
-        (b"access-control-allow-methods", b"POST"),
+        (b"access-control-allow-methods", b"POST, PUT, GET, HEAD"),
         (b"access-control-allow-headers", ", ".join((*_ALLOWED_HEADERS, *names)).encode()),
         (b"access-control-max-age", str(PREFLIGHT_MAX_AGE_S).encode()),
     ]

@@ -62,7 +62,7 @@ class ClientGone(Exception):
     """The client went away while it sent."""
 
 
-class Body(msgspec.Struct, frozen=True):
+class RequestBody(msgspec.Struct, frozen=True):
     """A JSON value, and how many bytes it came in."""
 
     value: Any
@@ -81,7 +81,7 @@ class TooManyItems(ValueError):
     """The body holds more values than the budget allows, or more than `STRUCTURE_BYTES` besides its long strings."""
 
 
-class JsonReader:
+class BodyReader:
     """Reads one JSON text from pieces. `feed` and `value` raise `Malformed`, `TooDeep` or `TooManyItems`.
 
     It is stricter than `json`: no NaN, no invalid UTF-8, no lone surrogates, no byte order mark. Integers are exact.
@@ -214,14 +214,14 @@ def read_json(body: bytes, *, max_depth: int) -> Any:
     """The value of a small body. Raises `Malformed` or `TooDeep`."""
     if body.count(b"[") + body.count(b"{") <= max_depth:
         return _parsed(body)
-    reader = JsonReader(max_depth=max_depth, max_items=len(body))
+    reader = BodyReader(max_depth=max_depth, max_items=len(body))
     reader.feed(body)
     return reader.value()
 
 
 async def read_body(
     receive: Receive, *, declared: int | None, budgets: Budgets, upload: ByteShare, turn: asyncio.Lock
-) -> Body:
+) -> RequestBody:
     """The body of a request. ``declared`` is its Content-Length, if it has one.
 
     ``upload`` grows with the bytes that arrive. ``turn`` is one lock for all bodies: in each turn of the event loop one
@@ -234,7 +234,7 @@ async def read_body(
         async with asyncio.timeout(budgets.body_s):
             first, more = await _next(receive)
             if not more and len(first) <= SMALL_BYTES:
-                return Body(read_json(first, max_depth=budgets.json_depth), len(first))
+                return RequestBody(read_json(first, max_depth=budgets.json_depth), len(first))
             return await _Intake(budgets, upload, turn).read(receive, first, more=more)
     except TimeoutError:
         text = f"The body did not come within {budgets.body_s:g} s ({budget_name('body_s')}). Send it faster."
@@ -248,10 +248,10 @@ class _Intake:
         self._budgets = budgets
         self._upload = upload
         self._turn = turn
-        self._reader = JsonReader(max_depth=budgets.json_depth, max_items=budgets.json_items)
+        self._reader = BodyReader(max_depth=budgets.json_depth, max_items=budgets.json_items)
         self._size = 0
 
-    async def read(self, receive: Receive, piece: bytes, *, more: bool) -> Body:
+    async def read(self, receive: Receive, piece: bytes, *, more: bool) -> RequestBody:
         """The body, from its first piece on."""
         await self._take(piece)
         while more and self._size <= FREE_BYTES:
@@ -260,7 +260,7 @@ class _Intake:
         while more:
             more = await self._step(receive)
         async with self._turn:
-            return Body(self._reader.value(), self._size)
+            return RequestBody(self._reader.value(), self._size)
 
     async def _step(self, receive: Receive) -> bool:
         """Read on; whether there is more after `STEP_BYTES`."""

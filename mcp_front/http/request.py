@@ -37,7 +37,7 @@ from mcp_types import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from mcp_front.http.body import STRUCTURE_BYTES, Body, Malformed, TooDeep, TooManyItems
+from mcp_front.http.body import STRUCTURE_BYTES, Malformed, RequestBody, TooDeep, TooManyItems
 from mcp_front.settings import Budgets, budget_name
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -113,7 +113,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 def read_envelope(
-    body: Body, headers: Headers, *, header_schema: Callable[[str], Mapping[str, Any] | None]
+    body: RequestBody, headers: Headers, *, header_schema: Callable[[str], Mapping[str, Any] | None]
 ) -> Envelope | None:
     """The request in a body; None for a notification or an answer, which a stateless server has no use for.
 

@@ -59,7 +59,7 @@ class SlowReader(Exception):
     """The client takes a large answer too slowly. The connection has to be dropped in the middle of it."""
 
 
-class Message:
+class AnswerMessage:
     """A JSON-RPC message to be sent, as JSON without line breaks, with its long strings apart."""
 
     def __init__(self, message: dict[str, Any]) -> None:
@@ -201,7 +201,7 @@ class Exchange:
             except Exception as error:  # noqa: BLE001 - the SDK's ladder of errors; unknown ones are logged there
                 status, answer = self._failed(error, modern=envelope.modern)
             self._over = True
-            await self._finish(status, Message(answer))
+            await self._finish(status, AnswerMessage(answer))
         except asyncio.CancelledError:
             if not self._gone or self._over:
                 raise
@@ -263,7 +263,7 @@ class Exchange:
         status = ERROR_CODE_HTTP_STATUS.get(told.code, 200) if modern else 200
         return status, {"jsonrpc": "2.0", "id": self.request_id, "error": fields}
 
-    async def _finish(self, status: int, message: Message) -> None:
+    async def _finish(self, status: int, message: AnswerMessage) -> None:
         payload = message.whole
         if payload is not None:
             self._answer_share.release()
@@ -276,7 +276,7 @@ class Exchange:
         try:
             await self._answer_share.settle(size)
         except OverBudget as over:
-            await self._finish(status, Message(self._over_budget(over)))
+            await self._finish(status, AnswerMessage(self._over_budget(over)))
             return
         try:
             async with asyncio.timeout(self._stall_s + size / LEAST_READ_RATE):
@@ -284,7 +284,7 @@ class Exchange:
         except TimeoutError:
             raise SlowReader from None
 
-    async def _write_large(self, status: int, message: Message) -> None:
+    async def _write_large(self, status: int, message: AnswerMessage) -> None:
         stream = self._committed or not self._json
         if not self._committed:
             self._committed = True

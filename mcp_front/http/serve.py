@@ -24,11 +24,12 @@ from fmsg.errors import FmsgError
 from fmsg.http import HostHttp
 from ledger.port import Store
 from ledger.seal import SealKeys
-from mcp_front.callers import Callers, Parking
+from mcp_front.callers import KeyCallers, SharedTokenStore
 from mcp_front.drain import Drain
 from mcp_front.http.admission import Guesses
 from mcp_front.http.app import HttpFront, HttpRequest, peer_of
 from mcp_front.http.connection import Connection
+from mcp_front.http.files import Files
 from mcp_front.limits import HeldCalls
 from mcp_front.listen import Inboxes
 from mcp_front.server import Ctx, build_server, client_name, only_reads
@@ -322,8 +323,8 @@ async def serve_http(
     give_back_large_blocks()
     drain = Drain()
     timer_wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
-    parking: Parking | None = getattr(store, "shared_tokens", None)
-    callers = Callers(http, settings, transport="http", clock=clock, rng=rng, parking=parking)
+    shared_tokens: SharedTokenStore | None = getattr(store, "shared_tokens", None)
+    callers = KeyCallers(http, settings, transport="http", clock=clock, rng=rng, shared_tokens=shared_tokens)
     held_calls = HeldCalls(settings.budgets)
     metrics.WAITS_BUDGET.set(settings.budgets.max_waits)
     requests = HttpRequests(
@@ -355,6 +356,7 @@ async def serve_http(
         guesses=guesses,
         store_ready=store_ready,
         sign_in=_sign_in(settings, seal, store, identify, clock),
+        files=Files(settings.http.path, store.deferred, settings.budgets),
         reads=frozenset(name for name, tool in tools.items() if only_reads(tool)),
     )
     listening = sockets if sockets is not None else bind(settings)

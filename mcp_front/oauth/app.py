@@ -29,9 +29,9 @@ from ledger.port import Documents
 from ledger.seal import SealKeys
 from mcp_front.http.admission import Refused
 from mcp_front.oauth import pages
-from mcp_front.oauth.clients import Client, Clients, UnknownClient
+from mcp_front.oauth.clients import Clients, OAuthClient, UnknownClient
 from mcp_front.oauth.grants import GrantRefused, Grants, GrantsAway, Issued
-from mcp_front.oauth.sealed import ACCESS_PREFIX, SCOPES, WRITE, Access, Asked, Sealer, Signed, digest
+from mcp_front.oauth.sealed import ACCESS_PREFIX, SCOPES, WRITE, Access, AuthorizationRequest, Sealer, Signed, digest
 from mcp_front.settings import OAuthSettings
 
 MAX_FORM_BYTES = 64 * 1024
@@ -191,7 +191,7 @@ class SignIn:
         if problem is not None:
             shown_state = state if state is None or len(state) <= MAX_STATE_CHARS else None
             return self._back(redirect_uri, shown_state, error=problem[0], error_description=problem[1])
-        asked = Asked(
+        asked = AuthorizationRequest(
             client_id=client.id,
             client_name=client.name,
             redirect_uri=redirect_uri,
@@ -327,24 +327,30 @@ class SignIn:
             body = {"error": "invalid_client", "error_description": error.message}
             return JSONResponse(body, status_code=401, headers=headers)
 
-    async def _continued(self, request: Request) -> tuple[dict[str, str], Asked | None, str]:
+    async def _continued(self, request: Request) -> tuple[dict[str, str], AuthorizationRequest | None, str]:
         """The form of a page, and the request it goes back to; None where it was not served to this visitor."""
         form = await _fields(request) or {}
         visitor = request.cookies.get(_VISITOR_COOKIE, "")
         sealed = form.get("request", "")
-        asked = self._sealer.open(sealed, Asked)
+        asked = self._sealer.open(sealed, AuthorizationRequest)
         proven = bool(visitor) and self._sealer.form_is_proven(form.get("proof", ""), visitor, sealed)
         fresh = asked is not None and proven and asked.expires_at_s > self._clock()
         return form, asked if fresh else None, visitor
 
-    async def _client_of(self, asked: Asked) -> Client | None:
+    async def _client_of(self, asked: AuthorizationRequest) -> OAuthClient | None:
         try:
             return await self._clients.get(asked.client_id)
         except UnknownClient:
             return None  # its metadata cannot be had at the moment; the request was checked when it came
 
     def _key_page(
-        self, asked: Asked, sealed: str, visitor: str, client: Client | None, *, problem: str | None = None
+        self,
+        asked: AuthorizationRequest,
+        sealed: str,
+        visitor: str,
+        client: OAuthClient | None,
+        *,
+        problem: str | None = None,
     ) -> Response:
         hidden = self._hidden(sealed, visitor)
         verified_host = client.verified_host if client else None

@@ -87,7 +87,7 @@ def same_redirect(registered: str, asked: str) -> bool:
         return False
 
 
-class Client(msgspec.Struct, frozen=True, kw_only=True):
+class OAuthClient(msgspec.Struct, frozen=True, kw_only=True):
     """A client that may ask for a sign-in."""
 
     id: str
@@ -131,8 +131,8 @@ class Clients:
         self._clock = clock
         self._hosts = frozenset(host.lower() for host in metadata_hosts)
         self._fetch = fetch or fetch_document
-        self._documents: OrderedDict[str, tuple[float, Client | str]] = OrderedDict()
-        self._fetching: dict[str, asyncio.Task[Client | str]] = {}
+        self._documents: OrderedDict[str, tuple[float, OAuthClient | str]] = OrderedDict()
+        self._fetching: dict[str, asyncio.Task[OAuthClient | str]] = {}
 
     @property
     def takes_urls(self) -> bool:
@@ -161,13 +161,13 @@ class Clients:
         asked.client_name = name
         asked.client_id_issued_at = registration.issued_at_s
 
-    async def get(self, client_id: str) -> Client:
+    async def get(self, client_id: str) -> OAuthClient:
         """The client of an id. Raises `UnknownClient`."""
         if client_id.startswith(CLIENT_PREFIX):
             found = self._sealer.open(client_id.removeprefix(CLIENT_PREFIX), Registration)
             if found is None:
                 raise UnknownClient("The client is not registered here. It has to register once more.")
-            return Client(
+            return OAuthClient(
                 id=client_id,
                 name=found.name,
                 redirect_uris=found.redirect_uris,
@@ -185,7 +185,7 @@ class Clients:
         except UnknownClient:
             return None
 
-    async def _described(self, url: str) -> Client:
+    async def _described(self, url: str) -> OAuthClient:
         problem = self._url_problem(url)
         if problem:
             raise UnknownClient(problem)
@@ -215,9 +215,9 @@ class Clients:
             return "The client id is a URL, but none of a client metadata document."
         return None
 
-    async def _read(self, url: str) -> Client | str:
+    async def _read(self, url: str) -> OAuthClient | str:
         age_s = FAILED_AGE_S
-        found: Client | str
+        found: OAuthClient | str
         try:
             async with asyncio.timeout(FETCH_S):
                 body, age_s = await self._fetch(url)
@@ -236,7 +236,7 @@ class DocumentRefused(ValueError):
     """A client metadata document that is none. The text says why."""
 
 
-def described(url: str, body: bytes) -> Client:
+def described(url: str, body: bytes) -> OAuthClient:
     """The client that a metadata document describes. Raises `DocumentRefused`."""
     try:
         document = json.loads(body)
@@ -254,7 +254,7 @@ def described(url: str, body: bytes) -> Client:
     if metadata.client_secret or (metadata.token_endpoint_auth_method or "none") != "none":
         # Anybody can read the document, so there is no secret to share; signed assertions are not supported.
         raise DocumentRefused("it asks for an authentication of the client that is not supported")
-    return Client(
+    return OAuthClient(
         id=url,
         name=shown_name(metadata.client_name),
         redirect_uris=uris,

@@ -18,7 +18,15 @@ import msgspec
 from ledger.port import Documents, LedgerError
 from ledger.seal import SealBroken, SealKeys
 from ledger.values import CallerKey
-from mcp_front.oauth.sealed import ACCESS_PREFIX, Access, Asked, Code, Refresh, Sealer, digest
+from mcp_front.oauth.sealed import (
+    ACCESS_PREFIX,
+    Access,
+    AuthorizationCode,
+    AuthorizationRequest,
+    Refresh,
+    Sealer,
+    digest,
+)
 
 CODE_S = 60.0
 """Life of an authorization code: a redirect and one request (RFC 6749 allows ten minutes, and recommends less)."""
@@ -67,10 +75,10 @@ class Grants:
         self._refresh_s = refresh_s
         self._checked: OrderedDict[str, float] = OrderedDict()
 
-    async def code(self, asked: Asked, api_key: str, scopes: tuple[str, ...]) -> str:
+    async def code(self, asked: AuthorizationRequest, api_key: str, scopes: tuple[str, ...]) -> str:
         """An authorization code for what a person consented to. Raises `GrantsAway`."""
         handle = secrets.token_urlsafe(32)
-        code = Code(
+        code = AuthorizationCode(
             api_key=api_key,
             client=digest(asked.client_id),
             redirect_uri=asked.redirect_uri,
@@ -229,9 +237,9 @@ def _code_keys(handle: str) -> SealKeys:
     return SealKeys([hashlib.sha256(f"oauth code\0{handle}".encode()).digest()]).derived("oauth code")
 
 
-def _opened(handle: str, sealed: bytes) -> Code | None:
+def _opened(handle: str, sealed: bytes) -> AuthorizationCode | None:
     try:
-        return msgspec.msgpack.decode(_code_keys(handle).open(sealed, bound_to=b"code"), type=Code)
+        return msgspec.msgpack.decode(_code_keys(handle).open(sealed, bound_to=b"code"), type=AuthorizationCode)
     except (SealBroken, msgspec.DecodeError):
         return None
 

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from html import escape
 from urllib.parse import urlsplit
 
-from mcp_front.oauth.sealed import READ, WRITE, Asked
+from mcp_front.oauth.sealed import READ, WRITE, AuthorizationRequest
 
 STYLE_PATH = "/oauth/style.css"
 SIGN_IN_PATH = "/oauth/sign-in"
 CONSENT_PATH = "/oauth/consent"
 
 
-def sign_in(asked: Asked, hidden: Mapping[str, str], *, verified_host: str | None, problem: str | None = None) -> str:
+def sign_in(
+    asked: AuthorizationRequest, hidden: Mapping[str, str], *, verified_host: str | None, problem: str | None = None
+) -> str:
     """Asks for the API key, and says who wants it used."""
     complaint = f'<p class="error" role="alert" id="problem">{escape(problem)}</p>' if problem else ""
     described = ' aria-describedby="problem"' if problem else ""
@@ -35,7 +37,7 @@ checked with your fmsg host; {escape(asked.client_name)} never gets to see it.</
     )
 
 
-def consent(asked: Asked, address: str, hidden: Mapping[str, str], *, verified_host: str | None) -> str:
+def consent(asked: AuthorizationRequest, address: str, hidden: Mapping[str, str], *, verified_host: str | None) -> str:
     """Asks whether the client may act as the address, and how far."""
     may_write = WRITE in asked.scopes
     write = (
@@ -81,7 +83,7 @@ def destination(redirect_uri: str) -> str:
     return parts.hostname or redirect_uri
 
 
-def _who(asked: Asked, verified_host: str | None) -> str:
+def _who(asked: AuthorizationRequest, verified_host: str | None) -> str:
     claims = f"<strong>{escape(asked.client_name)}</strong>"
     back = f"You return to <strong>{escape(destination(asked.redirect_uri))}</strong>."
     named = f" (known to {escape(verified_host)})" if verified_host else " (a name it gave itself)"

@@ -33,7 +33,7 @@ class Registration(msgspec.Struct, frozen=True, array_like=True, tag="client"):
     issued_at_s: int
 
 
-class Asked(msgspec.Struct, frozen=True, array_like=True, tag="asked"):
+class AuthorizationRequest(msgspec.Struct, frozen=True, array_like=True, tag="asked"):
     """An authorization request that was checked, on its way through the pages (RFC 6749, 4.1.1)."""
 
     client_id: str
@@ -56,7 +56,7 @@ class Signed(msgspec.Struct, frozen=True, array_like=True, tag="signed"):
     expires_at_s: float
 
 
-class Code(msgspec.Struct, frozen=True, array_like=True, tag="code"):
+class AuthorizationCode(msgspec.Struct, frozen=True, array_like=True, tag="code"):
     """What an authorization code stands for, as the store holds it under the code."""
 
     api_key: str
@@ -97,14 +97,14 @@ class Refresh(msgspec.Struct, frozen=True, array_like=True, tag="refresh"):
 
 _LABELS: dict[type[msgspec.Struct], str] = {
     Registration: "client",
-    Asked: "asked",
+    AuthorizationRequest: "asked",
     Signed: "signed",
     Access: "access",
     Refresh: "refresh",
 }
-"""Kinds that travel, each under a key of its own. A `Code` rests in the store and is sealed under the code."""
+"""Kinds that travel, each under a key of its own. An `AuthorizationCode` rests in the store, sealed under the code."""
 
-T = TypeVar("T", Registration, Asked, Signed, Access, Refresh)
+T = TypeVar("T", Registration, AuthorizationRequest, Signed, Access, Refresh)
 
 MAX_SEALED_CHARS = 16_384
 """Longer than anything sealed here; more is not looked at."""
@@ -118,7 +118,7 @@ class Sealer:
         self._bound_to = resource.encode()
         self._secret = keys.derived("oauth form")
 
-    def seal(self, value: Registration | Asked | Signed | Access | Refresh) -> str:
+    def seal(self, value: Registration | AuthorizationRequest | Signed | Access | Refresh) -> str:
         """The value as text that is safe in a URL."""
         sealed = self._keys[type(value)].seal(msgspec.msgpack.encode(value), bound_to=self._bound_to)
         return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -111,6 +111,24 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
                 await shielded(self.discard(draft_id))
             raise
         return await shielded(self._finish(draft_id, tuple(attachments), steps))
+
+    async def hold(
+        self, draft: Draft, filename: str, chunks: AsyncIterator[bytes], *, for_s: float
+    ) -> tuple[int, AttachmentInfo]:
+        """Put a file on a draft that will not be sent, and have it deleted after ``for_s`` seconds.
+
+        Raises what the host said; then nothing is left.
+        """
+        made: list[int] = []
+        try:
+            await shielded(self._create(draft, made))
+            attached = await self.api.attach(made[0], filename, chunks, content_type="application/octet-stream")
+            await self._leave("delete_draft", made[0], due_in_s=for_s)
+        except BaseException:
+            for draft_id in made:
+                await shielded(self.discard(draft_id))
+            raise
+        return made[0], attached
 
     async def settle(self, draft_id: int) -> Message | None:
         """What became of a draft: the message if it was sent, None once it is certain that it never will be.

@@ -13,10 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
 from fmsg.errors import BadInput
 from fmsg.pieces import at_once, in_pieces
 from fmsg.redact import redact
 from fmsg.transfer import check_filename, check_media_type
+from fmsg.webapi import WebApi
 from mcp_front.files import open_file
 from mcp_front.shield import shielded
 
@@ -27,6 +30,9 @@ DIGEST_BYTES = 256 * 1024 * 1024
 """Of a file: more than hosts take, half a second of work. A file of a terabyte, which a sparse one is at no cost, would
 be read for an hour before the host is asked and refuses it."""
 
+STORED_NAME = "upload"
+"""What an upload is called on its draft. The message that takes it gives it the name that recipients see."""
+
 PIECE_CHARS = 256 * 1024
 """Of base64 decoded at once: less than a millisecond."""
 
@@ -34,20 +40,31 @@ UPLOAD_VARIABLE = "FMSG_MCP_UPLOAD_DIR"
 """The setting that allows attachments by path."""
 
 
+class OnHost(msgspec.Struct, frozen=True):
+    """Content that was uploaded before: it rests on a draft of the caller's (`mcp_front.sending.stored`)."""
+
+    api: WebApi
+    draft_id: int
+
+
 class Upload:
     """One attachment: a name, a media type, and bytes at hand or an open file."""
 
-    def __init__(self, filename: str, content_type: str, content: bytes | int) -> None:
+    def __init__(self, filename: str, content_type: str, content: bytes | int | OnHost) -> None:
         self.filename = filename
         self.content_type = content_type
         self._content = content
 
     def content(self) -> bytes | AsyncIterator[bytes]:
         """The bytes, or the file's from its beginning."""
+        if isinstance(self._content, OnHost):
+            return _from_host(self._content)
         return self._content if isinstance(self._content, bytes) else _chunks(self._content)
 
     async def digest(self) -> str:
         """SHA-256 of the bytes, as hexadecimal digits; of a file beyond `DIGEST_BYTES`, of its size and beginning."""
+        if isinstance(self._content, OnHost):
+            return f"upload {self._content.draft_id}"
         if isinstance(self._content, bytes):
             return (await asyncio.to_thread(hashlib.sha256, self._content)).hexdigest()
         found, read = hashlib.sha256(), 0
@@ -83,16 +100,19 @@ class Uploads(AbstractContextManager["Uploads"]):
         self.items.clear()
 
 
-async def take_uploads(given: Sequence[Mapping[str, Any]], *, within: Path | None) -> Uploads:
+async def take_uploads(
+    given: Sequence[Mapping[str, Any]], *, within: Path | None, on_host: Mapping[str, OnHost] | None = None
+) -> Uploads:
     """The attachments of a call's arguments. Raises `BadInput` naming the item; then nothing stays open.
 
-    ``within`` is the directory below which ``path`` may lie; None where no path is allowed.
+    ``within`` is the directory below which ``path`` may lie; None where no path is allowed. ``on_host`` has the uploads
+    that the arguments name by handle.
     """
     uploads = Uploads()
     names: set[str] = set()
     try:
         for index, item in enumerate(given):
-            upload = await _take(item, argument=f"attachments[{index}]", within=within)
+            upload = await _take(item, argument=f"attachments[{index}]", within=within, on_host=on_host or {})
             uploads.items.append(upload)
             if upload.filename in names:
                 raise BadInput(
@@ -106,16 +126,22 @@ async def take_uploads(given: Sequence[Mapping[str, Any]], *, within: Path | Non
     return uploads
 
 
-async def _take(item: Mapping[str, Any], *, argument: str, within: Path | None) -> Upload:
+async def _take(
+    item: Mapping[str, Any], *, argument: str, within: Path | None, on_host: Mapping[str, OnHost]
+) -> Upload:
     data: str | None = item.get("data_base64")
     path: str | None = item.get("path")
-    if (data is None) == (path is None):
-        raise BadInput(f"{argument}: needs its content once: data_base64" + (" or path." if within else "."))
+    handle: str | None = item.get("upload")
+    if [data, path, handle].count(None) != 2:
+        other = " or path" if within else " or upload" if "upload" in item else ""
+        raise BadInput(f"{argument}.data_base64: the content is needed once: data_base64{other}.")
     filename = item.get("filename") or os.path.basename(path or "")
     _check_name(filename, argument=f"{argument}.filename")
     content_type = item.get("content_type") or mimetypes.guess_type(filename)[0] or "application/octet-stream"
     check_media_type(content_type, name=f"{argument}.content_type")
     refuse_credential(content_type, argument=f"{argument}.content_type")
+    if handle is not None:
+        return Upload(filename, content_type, on_host[handle])
     if path is None:
         return Upload(filename, content_type, await strict_base64(data or "", argument=f"{argument}.data_base64"))
     argument = f"{argument}.path"
@@ -174,6 +200,12 @@ def _canonical(text: str, data: bytes) -> bool:
     return len(text) == (len(data) + 2) // 3 * 4 and (
         not data or text[-4:] == binascii.b2a_base64(data[-tail:], newline=False).decode()
     )
+
+
+async def _from_host(stored: OnHost) -> AsyncGenerator[bytes, None]:
+    async with stored.api.attachment(stored.draft_id, STORED_NAME) as download:
+        async for chunk in download.chunks:
+            yield chunk
 
 
 async def _chunks(fd: int) -> AsyncGenerator[bytes, None]:

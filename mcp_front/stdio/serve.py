@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fmsg.directory import Directory
     from fmsg.http import HostHttp
     from ledger.port import Store
-    from mcp_front.callers import Callers
+    from mcp_front.callers import KeyCallers
     from mcp_front.waiting.wait import Waiting
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ Backend = Callable[[], "AbstractAsyncContextManager[tuple[Store, HostHttp]]"]
 class _Served:
     """What calls are served with, once it is open."""
 
-    def __init__(self, callers: Callers, store: Store, waiting: Waiting, directory: Directory) -> None:
+    def __init__(self, callers: KeyCallers, store: Store, waiting: Waiting, directory: Directory) -> None:
         self.callers = callers
         self.store = store
         self.waiting = waiting
@@ -128,7 +128,7 @@ class StdioRequests:
 
     async def _keep(self, ready: asyncio.Future[_Served]) -> None:
         from fmsg.directory import Directory
-        from mcp_front.callers import Callers
+        from mcp_front.callers import KeyCallers
         from mcp_front.waiting.request import WaitSettings
         from mcp_front.waiting.wait import Waiting
 
@@ -138,7 +138,7 @@ class StdioRequests:
         except BadInput as error:
             raise ToolFailure("not_configured", str(error), next_step=CORRECT_IT) from None
         async with self._backend() as (store, http):
-            callers = Callers(http, self._settings, transport="stdio", clock=time.time, rng=rng)
+            callers = KeyCallers(http, self._settings, transport="stdio", clock=time.time, rng=rng)
             wait_settings = WaitSettings(progress_s=self._settings.progress_s, activate_s=self._settings.activate_s)
             waiting = Waiting(store, settings=wait_settings, clock=time.time, rng=rng)
             ready.set_result(_Served(callers, store, waiting, directory))

@@ -86,7 +86,8 @@ async def _downloaded(
     if save_to is None or below is None:
         stated, data = await _fetched(context, message_id, filename, arguments)
         attachment = _Attachment(message_id, filename, file_type(filename, stated), len(data))
-        return await _shown(attachment, data, stated=stated, saves=isinstance(arguments, DownloadOrSave))
+        link = attachment_url(context, message_id, filename)
+        return await _shown(attachment, data, stated=stated, saves=isinstance(arguments, DownloadOrSave), link=link)
     with closing(Target(save_to, within=below)) as target:
         async with context.caller.api.attachment(message_id, filename) as download:
             size = await target.write(download.chunks)
@@ -104,7 +105,8 @@ async def _fetched(
             if download.size is not None and download.size < reserved:
                 context.answer.return_unused(reserved - download.size)
                 reserved = download.size
-            data = await _inline(download, most, saves=isinstance(arguments, DownloadOrSave))
+            link = attachment_url(context, message_id, filename)
+            data = await _inline(download, most, saves=isinstance(arguments, DownloadOrSave), link=link)
     except BaseException:
         context.answer.return_unused(reserved)
         raise
@@ -131,7 +133,7 @@ async def _stored_name(context: ToolContext, message_id: int, given: str, missed
     raise failure
 
 
-async def _inline(download: Download, most_bytes: int, *, saves: bool) -> bytes:
+async def _inline(download: Download, most_bytes: int, *, saves: bool, link: str | None) -> bytes:
     size = download.size
     data = bytearray()
     if size is None or size <= most_bytes:
@@ -145,7 +147,11 @@ async def _inline(download: Download, most_bytes: int, *, saves: bool) -> bytes:
     raise ToolFailure(
         "refused_here",
         f"The attachment is {f'{size} bytes' if size is not None else 'larger'}, max_inline_bytes is {most_bytes}.",
-        next_step=f"{ways} or save_to." if saves else f"{ways}.",
+        next_step=f"{ways} or save_to."
+        if saves
+        else f"{ways}, or let a program GET {link} with the same credentials."
+        if link
+        else f"{ways}.",
         size=size,
     )
 
@@ -171,7 +177,7 @@ class _Attachment(msgspec.Struct, frozen=True):
         }
 
 
-async def _shown(attachment: _Attachment, data: bytes, *, stated: str, saves: bool) -> ToolResult:
+async def _shown(attachment: _Attachment, data: bytes, *, stated: str, saves: bool, link: str | None) -> ToolResult:
     report = Report()
     fields = attachment.fields(saved_to=None)
     report.cite(
@@ -186,11 +192,15 @@ async def _shown(attachment: _Attachment, data: bytes, *, stated: str, saves: bo
         if attachment.content_type in SHOWN_IMAGES:
             image = mcp_types.ImageContent(type="image", data=encoded, mime_type=attachment.content_type)
             blocks.insert(0, image)
-        return ToolResult(structured=fields, text=report.text(), blocks=tuple(blocks))
+        return ToolResult(structured=fields, text=report.text(), blocks=(*blocks, *_links(attachment, link)))
     text, redactions = await redact_long(text)
     if redactions:
         fields["redactions"] = redactions
-        unchanged = "save_to writes them unchanged" if saves else "A server with FMSG_MCP_DOWNLOAD_DIR can save them"
+        unchanged = "A server with FMSG_MCP_DOWNLOAD_DIR can save them"
+        if saves:
+            unchanged = "save_to writes them unchanged"
+        elif link is not None:
+            unchanged = "The link gives them unchanged"
         report.say(f"Credentials replaced: {redactions}. These are not the file's own bytes. {unchanged}.")
     if len(text) <= MIRRORED_CHARS:
         fields["text"] = Clean(text)
@@ -198,8 +208,29 @@ async def _shown(attachment: _Attachment, data: bytes, *, stated: str, saves: bo
     return ToolResult(
         structured=fields,
         text=report.text(),
-        blocks=(mcp_types.EmbeddedResource(type="resource", resource=contents),),
+        blocks=(mcp_types.EmbeddedResource(type="resource", resource=contents), *_links(attachment, link)),
     )
+
+
+def attachment_url(context: ToolContext, message_id: int, filename: str) -> str | None:
+    """Where a program gets the file itself, with the same credentials; None where the server knows no own URL."""
+    endpoint = context.settings.endpoint_url
+    if endpoint is None:
+        return None
+    return f"{endpoint}/attachments/{format_reference(message_id)}/{quote(filename, safe='')}"
+
+
+def _links(attachment: _Attachment, link: str | None) -> tuple[Block, ...]:
+    if link is None:
+        return ()
+    shown = mcp_types.ResourceLink(
+        type="resource_link",
+        uri=link,
+        name=visible(attachment.filename),
+        mime_type=attachment.content_type,
+        size=attachment.size,
+    )
+    return (shown,)
 
 
 async def _as_text(content_type: str, data: bytes, *, stated: str) -> str | None:

@@ -20,7 +20,14 @@ from mcp_front.tools.identity import RESOLVE_ADDRESS, WHOAMI
 from mcp_front.tools.lists import LIST_MESSAGES, LIST_SENT
 from mcp_front.tools.people import ADD_RECIPIENTS, DELIVERY_STATUS, REACT
 from mcp_front.tools.read import GET_MESSAGE, GET_THREAD, MARK_READ
-from mcp_front.tools.send import REPLY, REPLY_LOCALLY, SEND_MESSAGE, SEND_MESSAGE_LOCALLY
+from mcp_front.tools.send import (
+    REPLY,
+    REPLY_HOSTED,
+    REPLY_LOCALLY,
+    SEND_MESSAGE,
+    SEND_MESSAGE_HOSTED,
+    SEND_MESSAGE_LOCALLY,
+)
 from mcp_front.tools.subscriptions import WAIT_SUBSCRIPTIONS
 from mcp_front.tools.tool import Tool, ToolResult
 from mcp_front.tools.wait import WAIT_FOR_MESSAGE
@@ -42,8 +49,8 @@ def tools_for(settings: FrontSettings) -> dict[str, Tool]:
         LIST_MESSAGES,
         GET_MESSAGE,
         GET_THREAD,
-        SEND_MESSAGE_LOCALLY if uploads else SEND_MESSAGE,
-        REPLY_LOCALLY if uploads else REPLY,
+        SEND_MESSAGE_LOCALLY if uploads else SEND_MESSAGE if local else SEND_MESSAGE_HOSTED,
+        REPLY_LOCALLY if uploads else REPLY if local else REPLY_HOSTED,
         REACT,
         ADD_RECIPIENTS,
         MARK_READ,

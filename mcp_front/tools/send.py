@@ -37,7 +37,8 @@ from mcp_front.sending.compose import (
 )
 from mcp_front.sending.deliver import Delivered, Post, Steps
 from mcp_front.sending.once import Once, Repeated, content_hash
-from mcp_front.sending.uploads import Uploads, take_uploads
+from mcp_front.sending.stored import find
+from mcp_front.sending.uploads import OnHost, Uploads, take_uploads
 from mcp_front.tools.arguments import Arguments, Filled, Names, Reference
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.lists import delivery_items
@@ -62,6 +63,19 @@ class Attachment(Arguments, frozen=True, kw_only=True):
     content_type: Annotated[Filled, Meta(description="Media type")] | None = None
 
 
+class HostedAttachment(Arguments, frozen=True, kw_only=True):
+    """A file in the arguments, or one that was uploaded before."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = Attachment.elsewhere
+
+    filename: Annotated[Filled, Meta(description="Bare name")]
+    data_base64: Annotated[str, Meta(description="Content")] | None = None
+    content_type: Annotated[Filled, Meta(description="Media type")] | None = None
+    upload: (
+        Annotated[Filled, Meta(description="Instead of data_base64: what PUT <this server>/uploads gave")] | None
+    ) = None
+
+
 class LocalAttachment(Arguments, frozen=True, kw_only=True):
     """A file in the arguments, or one below the operator's upload directory."""
 
@@ -80,7 +94,7 @@ class Sending(Arguments, frozen=True, kw_only=True):
     type: Annotated[Filled, Meta(description="Media type of the body")] = DEFAULT_TYPE
     important: Annotated[bool, Meta(description="Mark as important")] = False
     no_reply: Annotated[bool, Meta(description="Ask for no reply")] = False
-    attachments: tuple[Attachment, ...] | tuple[LocalAttachment, ...] = ()
+    attachments: tuple[Attachment, ...] | tuple[HostedAttachment, ...] | tuple[LocalAttachment, ...] = ()
     idempotency_key: (
         Annotated[
             Filled, Meta(max_length=200, description="For safe retries: within a day the same key never sends twice")
@@ -102,6 +116,12 @@ class SendMessage(NewThread, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
 
 
+class SendMessageHosted(NewThread, frozen=True, kw_only=True):
+    """A new thread, with files that were uploaded before."""
+
+    attachments: tuple[HostedAttachment, ...] = ()
+
+
 class SendMessageLocally(NewThread, frozen=True, kw_only=True):
     """A new thread, with files by path."""
 
@@ -120,6 +140,12 @@ class Reply(Answer, frozen=True, kw_only=True):
     """An answer, with files in the arguments."""
 
     attachments: tuple[Attachment, ...] = ()
+
+
+class ReplyHosted(Answer, frozen=True, kw_only=True):
+    """An answer, with files that were uploaded before."""
+
+    attachments: tuple[HostedAttachment, ...] = ()
 
 
 class ReplyLocally(Answer, frozen=True, kw_only=True):
@@ -219,7 +245,15 @@ async def _sent(
 
 async def _uploads(context: ToolContext, arguments: Sending) -> Uploads:
     given = [msgspec.structs.asdict(item) for item in arguments.attachments]
-    return await take_uploads(given, within=context.settings.upload_dir)
+    on_host = {
+        item["upload"]: OnHost(
+            context.caller.api,
+            await find(context.caller.api, item["upload"], argument=f"attachments[{index}].upload"),
+        )
+        for index, item in enumerate(given)
+        if item.get("upload")
+    }
+    return await take_uploads(given, within=context.settings.upload_dir, on_host=on_host)
 
 
 async def _content(arguments: Sending, about: tuple[Any, ...], uploads: Uploads) -> list[Any]:
@@ -361,3 +395,4 @@ def _answer(takes: type[Answer]) -> Tool:
 
 SEND_MESSAGE, SEND_MESSAGE_LOCALLY = _send(SendMessage), _send(SendMessageLocally)
 REPLY, REPLY_LOCALLY = _answer(Reply), _answer(ReplyLocally)
+SEND_MESSAGE_HOSTED, REPLY_HOSTED = _send(SendMessageHosted), _answer(ReplyHosted)

@@ -14,7 +14,13 @@ from mcp_front.tools.arguments import Arguments, schema_of
 if TYPE_CHECKING:
     from mcp_front.tools.context import ToolContext
 
-Block = mcp_types.TextContent | mcp_types.ImageContent | mcp_types.AudioContent | mcp_types.EmbeddedResource
+Block = (
+    mcp_types.TextContent
+    | mcp_types.ImageContent
+    | mcp_types.AudioContent
+    | mcp_types.EmbeddedResource
+    | mcp_types.ResourceLink
+)
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):

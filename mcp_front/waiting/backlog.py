@@ -19,7 +19,7 @@ from fmsg.errors import Forbidden, HostMisbehaved, NotFound
 from fmsg.message import Message, Page
 from ledger.catch_up import catch_up, in_order, seen_from
 from ledger.port import Documents, Ledger
-from ledger.thread_roots import Lineage, ThreadApi
+from ledger.thread_roots import Ancestry, ThreadApi
 from ledger.unreadable import tell_unreadable
 from ledger.values import END, START, Arrival, CallerKey, Late, LedgerState, Seen, StreamId
 from mcp_front.gather import gather_bounded
@@ -236,7 +236,7 @@ class _Sorter:
 
 def _rooted(listed: Sequence[Seen], *, returned: frozenset[int]) -> tuple[Arrival, ...]:
     """As entries from before any ledger's time: their settle windows are long over."""
-    lineage = Lineage(listed)
+    lineage = Ancestry(listed)
     entries = (Arrival.of(lineage.apply(seen), START, "snapshot") for seen in listed)
     return tuple(msgspec.structs.replace(entry, returned=entry.id in returned) for entry in entries)
 

@@ -33,8 +33,9 @@ MALLORY = f"@mallory@{DOMAIN}"
 """Who attacks, and whom the host lies to."""
 HEALTH_S, WORST_HEALTH_S, MEMORY_MB = 0.1, 0.25, 600.0
 """What /healthz may take under one request and (99th percentile) under sixteen, and what the process may grow to."""
-SETTLE_S = 30.0
-"""After an attack, for what was delivered meanwhile to come back."""
+SETTLE_S = 80.0
+"""After an attack, for what was delivered meanwhile to come back: a feed whose socket was cut compares lists within a
+minute or so. What is late shows in the wake times."""
 HOST_ENDS_S = 5.0
 """A host that does not end by itself is ended after this."""
 CLIENT_S = 40.0

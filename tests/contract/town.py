@@ -16,6 +16,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from fmsg.http import HostHttp
+from ledger.seal import SealKeys
 from ledger.store import MemoryStore
 from mcp_front.http.serve import serve_http
 from mcp_front.settings import FrontSettings, HttpSettings
@@ -174,7 +175,8 @@ async def _front(
     http_settings = HttpSettings(port=0, sse_after_s=0.2, drain_s=2.0)
     if settings.http == HttpSettings():
         settings = FrontSettings(**{**_fields(settings), "http": http_settings})
-    tasks.create_task(serve_http(settings, store, http, stop=stop, started=started))
+    seal = SealKeys.parse(SealKeys.generate())
+    tasks.create_task(serve_http(settings, store, http, stop=stop, started=started, seal=seal))
     async with asyncio.timeout(START_S):
         return await listening
 

@@ -16,7 +16,7 @@ from fmsg.errors import (
 )
 from ledger.memory import MemoryLedger
 from ledger.port import LedgerUnavailable
-from ledger.thread_roots import LOOK_UP, MAX_STEPS, Lineage, resolve_roots, sort_out
+from ledger.thread_roots import LOOK_UP, MAX_STEPS, Ancestry, resolve_roots, sort_out
 from ledger.values import Baseline, CallerKey, Found, Seen
 from tests.ledger.fake_host import ANN, ME, FakeHost
 
@@ -43,45 +43,45 @@ async def resolve(host: FakeHost, ledger: MemoryLedger, *pending: Seen, last_try
     return await resolve_roots(host, ledger, CALLER, pending, last_try=last_try)
 
 
-class TestLineage:
+class TestAncestry:
     def test_a_message_without_parent_is_its_own_root(self) -> None:
-        assert Lineage([seen(4)]).climb(4) == (4, 0)
+        assert Ancestry([seen(4)]).climb(4) == (4, 0)
 
     def test_a_line_is_climbed_to_its_root(self) -> None:
-        lineage = Lineage([seen(4), seen(5, 4), seen(6, 5)])
+        lineage = Ancestry([seen(4), seen(5, 4), seen(6, 5)])
         assert lineage.climb(6) == (4, 0)
 
     def test_or_to_a_known_root(self) -> None:
-        assert Lineage([seen(5, 4, root=1), seen(6, 5)]).climb(6) == (1, 0)
+        assert Ancestry([seen(5, 4, root=1), seen(6, 5)]).climb(6) == (1, 0)
 
     def test_or_to_the_first_ancestor_of_which_nothing_is_known(self) -> None:
-        assert Lineage([seen(6, 5), seen(7, 6)]).climb(7) == (0, 5)
+        assert Ancestry([seen(6, 5), seen(7, 6)]).climb(7) == (0, 5)
 
     def test_of_a_message_never_heard_of_nothing_is_known(self) -> None:
-        assert Lineage().climb(7) == (0, 7)
+        assert Ancestry().climb(7) == (0, 7)
 
     @pytest.mark.parametrize("line", [[seen(4, 4)], [seen(4, 5), seen(5, 4)]])
     def test_a_line_that_bites_its_tail_ends(self, line: list[Seen]) -> None:
-        assert Lineage(line).climb(4)[0] in {4, 5}
+        assert Ancestry(line).climb(4)[0] in {4, 5}
 
     def test_a_cut_makes_the_highest_known_the_root(self) -> None:
-        lineage = Lineage([seen(6, 5), seen(7, 6), seen(8, 7)])
+        lineage = Ancestry([seen(6, 5), seen(7, 6), seen(8, 7)])
         lineage.cut(8)
         assert lineage.climb(8) == (6, 0)
 
     def test_a_cut_changes_nothing_where_the_root_or_nothing_is_known(self) -> None:
-        lineage = Lineage([seen(4), seen(5, 4)])
+        lineage = Ancestry([seen(4), seen(5, 4)])
         lineage.cut(5)
         lineage.cut(99)
         assert lineage.climb(5) == (4, 0)
         assert lineage.climb(99) == (0, 99)
 
     def test_a_long_line_is_no_recursion(self) -> None:
-        lineage = Lineage([seen(1), *(seen(id_, id_ - 1) for id_ in range(2, 20_000))])
+        lineage = Ancestry([seen(1), *(seen(id_, id_ - 1) for id_ in range(2, 20_000))])
         assert lineage.climb(19_999) == (1, 0)
 
     def test_a_known_root_is_kept_when_applied(self) -> None:
-        assert Lineage([seen(5, 4)]).apply(seen(5, 4, root=3)).root == 3
+        assert Ancestry([seen(5, 4)]).apply(seen(5, 4, root=3)).root == 3
 
 
 class TestWithoutAnyRequest:

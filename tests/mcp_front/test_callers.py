@@ -14,7 +14,7 @@ from fmsg.errors import HostFailed, HostUnreachable, Unauthorized
 from fmsg.http import HostHttp
 from fmsg.tokens import AccessToken
 from ledger.values import caller_key
-from mcp_front.callers import Callers, Parking
+from mcp_front.callers import KeyCallers, SharedTokenStore
 from mcp_front.settings import FrontSettings
 from sandbox.host import SandboxHost, serve
 
@@ -31,7 +31,7 @@ class Clock:
         return self.now
 
 
-class Parked:
+class FakeSharedTokens:
     """Tokens of the other fronts."""
 
     def __init__(self) -> None:
@@ -58,15 +58,15 @@ class Bench:
         self.clock = clock
         self.callers = self.another()
 
-    def another(self, *, parking: Parking | None = None, **settings: float) -> Callers:
+    def another(self, *, shared_tokens: SharedTokenStore | None = None, **settings: float) -> KeyCallers:
         """The callers of another front."""
-        return Callers(
+        return KeyCallers(
             self.http,
             FrontSettings(**settings),  # type: ignore[arg-type]  # the tests name fields that are numbers
             transport="http",
             clock=self.clock,
             rng=random.Random(7),
-            parking=parking,
+            shared_tokens=shared_tokens,
         )
 
     def key(self, address: str = ANN) -> str:
@@ -121,7 +121,7 @@ async def test_everybody_who_asks_meanwhile_shares_one_exchange(bench: Bench) ->
     assert bench.exchanges == 1
 
 
-async def test_the_exchange_goes_on_when_whoever_began_it_is_cancelled(bench: Bench) -> None:
+async def test_the_exchange_goes_on_when_the_request_that_began_it_is_cancelled(bench: Bench) -> None:
     key = bench.key()
     bench.host.control.hang_next("token")
     first = asyncio.ensure_future(bench.callers.identify(key))
@@ -292,22 +292,22 @@ async def test_a_key_nobody_heard_of_for_long_is_asked_for_again(bench: Bench) -
         await bench.callers.identify(key)
 
 
-async def test_a_parked_token_saves_the_exchange_but_is_not_believed_blindly(bench: Bench) -> None:
-    parked = Parked()
-    one, other = bench.another(parking=parked), bench.another(parking=parked)
+async def test_a_shared_token_saves_the_exchange_but_is_not_believed_blindly(bench: Bench) -> None:
+    shared = FakeSharedTokens()
+    one, other = bench.another(shared_tokens=shared), bench.another(shared_tokens=shared)
     key = bench.key()
     await one.identify(key)
-    assert list(parked.tokens) == [key]
+    assert list(shared.tokens) == [key]
     caller = await other.identify(key)
     assert (caller.address, bench.exchanges) == (ANN, 1)
     await other.identify(key)
-    assert parked.finds == 2
+    assert shared.finds == 2
     await caller.confirm()
     assert bench.exchanges == 2
     bench.host.control.expire_tokens()
     await caller.api.list_received(limit=1)
     assert bench.exchanges == 3
-    assert parked.tokens[key].value == (await caller.token()).value
+    assert shared.tokens[key].value == (await caller.token()).value
 
 
 async def test_a_request_acts_as_one_address_for_its_whole_life(bench: Bench) -> None:
@@ -323,7 +323,7 @@ async def test_a_request_acts_as_one_address_for_its_whole_life(bench: Bench) ->
 
 async def test_an_unreachable_host_is_told_apart(bench: Bench) -> None:
     async with HostHttp("http://127.0.0.1:9") as http:
-        callers = Callers(http, FrontSettings(), transport="stdio", clock=bench.clock, rng=random.Random(7))
+        callers = KeyCallers(http, FrontSettings(), transport="stdio", clock=bench.clock, rng=random.Random(7))
         with pytest.raises(HostUnreachable):
             await callers.identify(bench.key())
         await callers.aclose()

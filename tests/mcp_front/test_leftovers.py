@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from fmsg.http import HostHttp
 from ledger.values import CallerKey
-from mcp_front.callers import Callers, KeyCaller
+from mcp_front.callers import KeyCaller, KeyCallers
 from mcp_front.gather import gather_bounded, gather_with
 from mcp_front.http.connection import Connection
 from mcp_front.settings import Budgets, FrontSettings
@@ -68,7 +68,7 @@ async def test_a_lost_connection_lets_go_of_what_refers_to_it() -> None:
 
 @pytest.mark.parametrize("uses", [1, 3])
 async def test_a_caller_and_its_client_go_together(uses: int) -> None:
-    callers = Callers(
+    callers = KeyCallers(
         HostHttp("http://127.0.0.1:1"),
         FrontSettings(),
         transport="http",

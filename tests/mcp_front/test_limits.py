@@ -126,7 +126,7 @@ class TestByteBudget:
         budget = uploads()
         budget.take(ANN, 8 * MIB)
         with pytest.raises(OverBudget, match="again in 5 s"):
-            await budget.take_soon(ANN, 1, patience_s=0.001)
+            await budget.take_soon(ANN, 1, within_s=0.001)
         budget.give_back(ANN, 8 * MIB)
         assert budget.total == 0
 

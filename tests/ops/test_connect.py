@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from ops.cli import main, parser
-from ops.connect import CLIENTS, KEY_PLACEHOLDER, ClientName, ConnectError, Target, snippet, snippets, write
+from ops.connect import CLIENTS, KEY_PLACEHOLDER, ClientName, ConnectError, ServerTarget, snippet, snippets, write
 
 KEY = "fmsgk_QUJD_c2VjcmV0Lys9"
-LOCAL = Target(api_url="https://api.example.com", key=KEY)
-HOSTED = Target(url="https://mcp.example.com/mcp", key=KEY)
+LOCAL = ServerTarget(api_url="https://api.example.com", key=KEY)
+HOSTED = ServerTarget(url="https://mcp.example.com/mcp", key=KEY)
 every_client = pytest.mark.parametrize("name", list(CLIENTS))
 with_file = pytest.mark.parametrize("name", [name for name, client in CLIENTS.items() if client.file])
 
@@ -44,8 +44,10 @@ def entry(name: ClientName, path: Path) -> dict[str, Any]:
 
 
 @every_client
-@pytest.mark.parametrize("target", [Target(), Target(url="https://mcp.example.com/mcp")], ids=["local", "hosted"])
-def test_what_is_pasted_can_be_read_by_the_client(name: ClientName, target: Target) -> None:
+@pytest.mark.parametrize(
+    "target", [ServerTarget(), ServerTarget(url="https://mcp.example.com/mcp")], ids=["local", "hosted"]
+)
+def test_what_is_pasted_can_be_read_by_the_client(name: ClientName, target: ServerTarget) -> None:
     shown = snippet(name, target)
     readers: dict[str, Callable[[str], object]] = {"json": json.loads, "toml": tomllib.loads, "sh": shlex.split}
     assert readers[shown.language](shown.text)
@@ -60,7 +62,7 @@ def test_every_client_of_the_command_is_known() -> None:
     assert choices is not None
     (client,) = (action for action in choices["connect"]._actions if action.dest == "client")  # type: ignore[index]
     assert list(client.choices) == list(CLIENTS)
-    assert [shown.client for shown in snippets(Target())] == list(CLIENTS)
+    assert [shown.client for shown in snippets(ServerTarget())] == list(CLIENTS)
 
 
 def test_the_shell_lines_are_whole_words() -> None:
@@ -70,7 +72,7 @@ def test_the_shell_lines_are_whole_words() -> None:
 
 @with_file
 @pytest.mark.parametrize("target", [LOCAL, HOSTED], ids=["local", "hosted"])
-def test_written_into_a_file_that_is_not_there(name: ClientName, target: Target) -> None:
+def test_written_into_a_file_that_is_not_there(name: ClientName, target: ServerTarget) -> None:
     path, copy = write(name, target, env={})
     assert copy is None
     found = entry(name, path)

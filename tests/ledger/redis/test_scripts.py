@@ -11,7 +11,7 @@ import pytest
 import redis.exceptions as faults
 
 from ledger.port import LedgerUnavailable
-from ledger.redis.scripts import HashKey, Key, Scripts, Unreadable, script
+from ledger.redis.scripts import DamagedKey, HashKey, Key, Scripts, script
 from tests.fake_redis import FakeTopology
 
 
@@ -93,7 +93,7 @@ async def test_where_no_key_was_of_a_wrong_type_it_is_the_callers_to_mend() -> N
     failures: list[str] = []
     sender = scripts(Client(WRONG, 0))
     sender.on_unavailable = lambda: failures.append("away")
-    with pytest.raises(Unreadable):
+    with pytest.raises(DamagedKey):
         await grouped(sender, pair=Pair(kept=ONE, listed=TWO, times=4), lone=Key("{x}:lone"), words=[])
     assert failures == [], "the store is there"
 
@@ -101,7 +101,7 @@ async def test_where_no_key_was_of_a_wrong_type_it_is_the_callers_to_mend() -> N
 async def test_a_command_says_what_its_key_holds() -> None:
     client = Client(WRONG, 1, None)
     assert await scripts(client).command("HGET", ONE, "field", idempotent=True, holds="hash") is None
-    with pytest.raises(Unreadable):
+    with pytest.raises(DamagedKey):
         await scripts(Client(WRONG)).command("HGET", ONE, "field", idempotent=True)
 
 

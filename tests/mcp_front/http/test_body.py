@@ -16,9 +16,9 @@ from mcp_front.http import body as module
 from mcp_front.http.body import (
     LONG_STRING_BYTES,
     SMALL_BYTES,
+    BodyReader,
     BodyRefused,
     ClientGone,
-    JsonReader,
     Malformed,
     TooDeep,
     TooManyItems,
@@ -39,7 +39,7 @@ ANN, BOB = CallerKey("ann"), CallerKey("bob")
 
 
 def read(body: bytes, *, piece_bytes: int = SMALL_BYTES, max_items: int = 1000) -> Any:
-    reader = JsonReader(max_depth=64, max_items=max_items)
+    reader = BodyReader(max_depth=64, max_items=max_items)
     for begin in range(0, len(body), piece_bytes):
         reader.feed(body[begin : begin + piece_bytes])
     return reader.value()
@@ -135,23 +135,23 @@ def test_much_structure_is_refused_before_it_is_built(body: bytes) -> None:
 
 
 def test_closing_brackets_are_refused_at_the_first_too_many() -> None:
-    reader = JsonReader(max_depth=64, max_items=1000)
+    reader = BodyReader(max_depth=64, max_items=1000)
     with pytest.raises(Malformed):
         reader.feed(b"[" + b"]" * SMALL_BYTES)
 
 
 def test_the_marker_of_a_long_string_cannot_be_written_by_the_client() -> None:
-    reader = JsonReader(max_depth=64, max_items=1000)
+    reader = BodyReader(max_depth=64, max_items=1000)
     marker = reader._marker
     body = json.dumps([marker + "0", "x" * 5000]).encode()
-    other = JsonReader(max_depth=64, max_items=1000)
+    other = BodyReader(max_depth=64, max_items=1000)
     other.feed(body)
     assert other.value() == [marker + "0", "x" * 5000]
 
 
 @pytest.mark.parametrize(("text", "char_bytes"), [("a", 1), ("é", 1), ("中", 2), ("😀", 4)])
 def test_it_knows_what_long_strings_take_in_memory(text: str, char_bytes: int) -> None:
-    reader = JsonReader(max_depth=64, max_items=1000)
+    reader = BodyReader(max_depth=64, max_items=1000)
     body = json.dumps(["a" * 10_000, "b" * 9_000 + text * 10_000], ensure_ascii=False).encode()
     reader.feed(body)
     assert reader.memory_bytes == pytest.approx(10_000 + 19_000 * char_bytes, rel=0.01)

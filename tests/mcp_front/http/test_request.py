@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_front.http.body import Body, Malformed, TooDeep, TooManyItems, read_json
+from mcp_front.http.body import Malformed, RequestBody, TooDeep, TooManyItems, read_json
 from mcp_front.http.request import ORDINARY_BYTES, Envelope, Rejected, body_rejected, read_envelope
 from mcp_front.settings import Budgets
 
@@ -21,7 +21,7 @@ SCHEMA = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-h
 def read(message: object, headers: list[tuple[str, str]] | None = None) -> Envelope | None:
     body = message if isinstance(message, bytes) else json.dumps(message).encode()
     raw = [(name.encode(), value.encode()) for name, value in headers or []]
-    parsed = Body(read_json(body, max_depth=64), len(body))
+    parsed = RequestBody(read_json(body, max_depth=64), len(body))
     return read_envelope(parsed, raw, header_schema=lambda name: SCHEMA if name == "by_region" else None)
 
 

@@ -13,9 +13,9 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
 from ledger.values import CallerKey
-from mcp_front.http.body import Body
+from mcp_front.http.body import RequestBody
 from mcp_front.http.request import Envelope, read_envelope
-from mcp_front.http.response import PIECE_BYTES, Exchange, Message, SlowReader
+from mcp_front.http.response import PIECE_BYTES, AnswerMessage, Exchange, SlowReader
 from mcp_front.limits import AnswerShare, ByteBudget, answer_limits
 from mcp_front.settings import MIB, Budgets
 from mcp_front.timer_wheel import TimerWheel
@@ -122,7 +122,7 @@ class Bench:
             meta["io.modelcontextprotocol/clientCapabilities"] = {}
             headers = [(b"mcp-protocol-version", b"2026-07-28"), (b"mcp-method", method.encode()), (b"mcp-name", b"t")]
         message = {"jsonrpc": "2.0", "id": 9, "method": method, "params": {"name": "t", "_meta": meta}}
-        envelope = read_envelope(Body(message, 100), headers, header_schema=lambda name: None)
+        envelope = read_envelope(RequestBody(message, 100), headers, header_schema=lambda name: None)
         assert envelope is not None
         return envelope
 
@@ -327,7 +327,7 @@ async def test_others_have_their_turn_while_a_large_answer_is_written() -> None:
     ],
 )
 def test_pieces_together_are_the_message(message: dict[str, Any]) -> None:
-    made = Message(message)
+    made = AnswerMessage(message)
     assert made.whole is None
     pieces = list(made.pieces())
     assert json.loads(b"".join(pieces)) == message
@@ -336,7 +336,7 @@ def test_pieces_together_are_the_message(message: dict[str, Any]) -> None:
 
 
 def test_a_small_message_is_made_at_once() -> None:
-    assert Message({"id": 1}).whole == b'{"id":1}'
+    assert AnswerMessage({"id": 1}).whole == b'{"id":1}'
 
 
 async def test_an_answer_is_on_the_budget_until_it_is_written() -> None:

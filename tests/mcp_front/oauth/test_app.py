@@ -470,7 +470,7 @@ async def test_a_store_that_is_away_issues_nothing_and_ends_nothing(
 async def test_a_thousand_registrations_leave_nothing_behind(fixture: Fixture) -> None:
     async with fixture.browser() as http:
         for number in range(1000):
-            await registered(http, client_name=f"Client {number}")
+            await registered(http, client_name=f"OAuthClient {number}")
     assert not fixture.documents._kept
 
 

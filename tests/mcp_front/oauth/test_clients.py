@@ -11,9 +11,9 @@ import pytest
 from ledger.seal import SealKeys
 from mcp_front.oauth import clients
 from mcp_front.oauth.clients import (
-    Client,
     Clients,
     DocumentRefused,
+    OAuthClient,
     PublicResolver,
     UnknownClient,
     described,
@@ -94,8 +94,8 @@ def test_only_the_port_of_loopback_is_free(registered_uri: str, asked: str, same
 
 
 def test_the_one_redirect_may_be_left_out() -> None:
-    one = Client(id="x", name="x", redirect_uris=("https://a.example/",), auth_method="none")
-    two = Client(id="x", name="x", redirect_uris=("https://a.example/", "https://b.example/"), auth_method="none")
+    one = OAuthClient(id="x", name="x", redirect_uris=("https://a.example/",), auth_method="none")
+    two = OAuthClient(id="x", name="x", redirect_uris=("https://a.example/", "https://b.example/"), auth_method="none")
     assert one.redirect(None) == "https://a.example/"
     assert two.redirect(None) is None
 

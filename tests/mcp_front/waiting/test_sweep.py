@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from ledger.catch_up import read_image
 from ledger.port import LedgerUnavailable
 from ledger.store import MemoryStore
 from ledger.values import CallerKey, Head, StreamId
+from mcp_front.waiting.caller_state import RESTORE_WITHIN_S
 from mcp_front.waiting.request import WaitSettings
 from mcp_front.waiting.sweep import AT_ONCE, Sweep
 from tests.mcp_front.waiting.virtual import run, wall_s
@@ -176,6 +178,52 @@ def test_a_store_that_forgot_everything_hears_at_once_that_the_caller_is_active(
         await world.store.activations.retire(world.key)
         await asyncio.sleep(EVERY_S + 2.0)
         assert await world.store.activations.get(world.key) is not None
+        await world.arrive(5, push=False)
+        assert ids((await call).ids) == [5]
+        await world.close()
+
+    run(scenario())
+
+
+def test_a_ledger_that_a_daemon_writes_back_goes_on_as_if_nothing_had_been() -> None:
+    """Redis was flushed: no wait begins the ledger anew before the daemon had its time."""
+
+    async def scenario() -> None:
+        world = World()
+        await world.begin_ledger()
+        await world.feed_goes_live()
+        await world.arrive(4)
+        await world.arrive(5)
+        assert ids((await world.wait(after_id=4, timeout_s=5.0)).ids) == [5]
+        image = await read_image(world.store.ledger, world.key)
+        resting = asyncio.create_task(world.wait(after_id=5, timeout_s=60.0))
+        await asyncio.sleep(1.0)
+        await world.store.ledger.forget(world.key)
+        await world.store.activations.retire(world.key)
+        new = asyncio.create_task(world.wait(after_id=5, timeout_s=60.0))
+        await asyncio.sleep(RESTORE_WITHIN_S - 2.0)
+        assert await world.store.ledger.state(world.key) is None
+        await world.store.ledger.restore(world.key, image)
+        await world.arrive(6)
+        assert [ids((await call).ids) for call in (resting, new)] == [[6], [6]]
+        state = await world.store.ledger.state(world.key)
+        assert state is not None
+        assert state.epoch == image.state.epoch
+        await world.close()
+
+    run(scenario())
+
+
+def test_a_ledger_that_no_daemon_writes_back_begins_anew() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.begin_ledger()
+        await world.feed_goes_live()
+        await world.arrive(4)
+        call = asyncio.create_task(world.wait(after_id=4, timeout_s=60.0))
+        await asyncio.sleep(1.0)
+        await world.store.ledger.forget(world.key)
+        await world.store.activations.retire(world.key)
         await world.arrive(5, push=False)
         assert ids((await call).ids) == [5]
         await world.close()
