@@ -15,13 +15,13 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY, ResourceUpdated, event_to_notification
 
 from fmsg.errors import Transient
-from ledger.catch_up import catch_up
 from ledger.port import LedgerError
 from ledger.values import Head
 from mcp_front.drain import Drain
 from mcp_front.limits import HeldCalls
 from mcp_front.server import Ctx, Requests
 from mcp_front.tools.context import ToolContext
+from mcp_front.waiting.caller_state import Participant
 from telemetry import metrics
 
 INBOX_URI = "fmsg://inbox"
@@ -77,9 +77,9 @@ class _Stream:
         self.meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         self._ctx = ctx
         self._caller = context.caller
-        self._store = context.store
-        self._honoured = honoured
+        self._waiting = context.waiting
         self._wake = asyncio.Event()
+        self._honoured = honoured
         self._seen: Head | None = None
 
     async def acknowledge(self) -> None:
@@ -89,12 +89,12 @@ class _Stream:
 
     async def run(self, drain: Drain) -> None:
         """Tell of changes until the process is about to end."""
-        end_notifications = self._store.notifications.listen(self._caller.key, self._wake.set)
+        inbox = self._waiting.inbox(self._caller, self._wake.set)
         end_drain = drain.listen(self._wake.set)
         try:
             while not drain.is_set():
                 self._wake.clear()
-                again_s = await (self._look() if self._honoured.resource_subscriptions else self._confirm())
+                again_s = await (self._look(inbox) if self._honoured.resource_subscriptions else self._confirm())
                 try:
                     async with asyncio.timeout(again_s):
                         await self._wake.wait()
@@ -104,7 +104,7 @@ class _Stream:
                     await asyncio.sleep(GAP_S)
         finally:
             end_drain()
-            end_notifications()
+            inbox.release()
 
     async def _confirm(self) -> float:
         """Make sure of the key of a stream that tells of nothing of the host's; returns when to do it again."""
@@ -114,44 +114,19 @@ class _Stream:
             return POLL_LOOK_S
         return LIVE_LOOK_S
 
-    async def _look(self) -> float:
+    async def _look(self, inbox: Participant) -> float:
         """See whether the inbox has changed, and tell; returns when to look again."""
         try:
             # At each look, not only before an event: a stream of a revoked key must end, and keep no feed alive.
             await self._caller.confirm(within_s=LIVE_LOOK_S * 2)
-            await self._activate()
-            live = await self._live()
-            state = await self._store.ledger.state(self._caller.key)
-            if state is None or not live:
-                caught_up = await catch_up(
-                    self._caller.api, self._store.ledger, self._caller.key, self._caller.address, source="poll"
-                )
-                state = caught_up.state
-            now = state.head
-            if self._seen is not None and now != self._seen:
+            live, head = await inbox.look()
+            if self._seen is not None and head != self._seen:
                 await self._send(event_to_notification(ResourceUpdated(INBOX_URI), self.meta))
-            self._seen = now
+            self._seen = head or self._seen
         except (LedgerError, Transient):
-            return (
-                POLL_LOOK_S  # Passing trouble: the stream stays, and what is missed meanwhile shows at the next look.
-            )
+            # The stream outlasts trouble, and what is missed meanwhile shows at the next look.
+            return POLL_LOOK_S
         return LIVE_LOOK_S if live else POLL_LOOK_S
-
-    async def _activate(self) -> None:
-        token = await self._caller.token()
-        await self._store.activations.activate(
-            self._caller.key,
-            address=self._caller.address,
-            api_url=self._caller.api_url,
-            token=token.value,
-            token_expires_at_s=token.expires_at_s,
-        )
-
-    async def _live(self) -> bool:
-        report = await self._store.activations.feed(self._caller.key)
-        if report is None or not report.live:
-            return False
-        return report.daemon in {member.id for member in await self._store.fleet.members()}
 
     async def _send(self, notification: types.ServerNotification) -> None:
         await self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id)

@@ -412,6 +412,18 @@ class Participant:
         with suppress(*TRANSIENT):
             await self.state.activate(self._caller)
 
+    async def look(self) -> tuple[bool, Head | None]:
+        """Whether a live feed fills the ledger, and where that ends now; None where there is none yet.
+
+        Marks the caller active, and has the host's list looked at where no feed does. Raises as the store does.
+        """
+        await self.activate()
+        live = await self.state.transport() == "websocket"
+        state = await self._store.ledger.state(self._caller.key)
+        if not live or state is None:
+            self.state.poll(self._compare, lambda error: None)  # a key that is refused ends its requests by itself
+        return live, None if state is None else state.head
+
     async def prepare(self, *, elapsed: Callable[[], float]) -> StepContext:
         """Mark the caller active, ask for the feed's state, resolve the filters. Raises as host and store do."""
         await self.state.store_reset()

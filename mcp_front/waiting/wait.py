@@ -17,7 +17,7 @@ from ledger.port import LedgerError, Store
 from ledger.values import CallerKey
 from mcp_front.caller import Caller
 from mcp_front.waiting.call import Held
-from mcp_front.waiting.caller_state import SPREAD_S, Shared
+from mcp_front.waiting.caller_state import SPREAD_S, Participant, Shared
 from mcp_front.waiting.policy import AgentPolicy, Policy
 from mcp_front.waiting.request import Fit, WaitOutcome, WaitRequest, WaitSettings
 from mcp_front.waiting.subscribed import (
@@ -104,6 +104,13 @@ class Waiting:
         finally:
             self._leave(held, drain)
             WAITS.labels(outcome, held.transport).inc()
+
+    def inbox(self, caller: Caller, wake: Callable[[], None]) -> Participant:
+        """The caller's shared state for a stream of changes; ``wake`` is called when something may have changed.
+
+        It is to be released.
+        """
+        return Participant(caller, WaitRequest(), self._shared, wake=wake, store_is_back=wake)
 
     async def subscriptions(self, caller: CallerKey) -> Sequence[Summary]:
         """The caller's subscriptions, by name. Raises what the store raises."""

@@ -12,11 +12,9 @@ from typing import Any
 
 import msgspec
 
-from tests.chaos.books import Interval, Reader, Receipt
 from tests.chaos.calls import CallError, Client, Dropped, Refused, ToolFailed
+from tests.chaos.verdict import Interval, Reader, Receipt
 
-AWAY_NOTE = "the server's store "
-"""How the notes begin that a result carries while Redis does not answer."""
 PATIENCE_S = 40.0
 """A call is given up so long after its own time limit: above the longest a front is stopped for."""
 
@@ -153,7 +151,6 @@ class Consumer:
         self._record.calls[fields["status"]] += 1
         self.after_id = fields["after_id"]
         batch = next(self._record.batches)
-        away = any(note.startswith(AWAY_NOTE) for note in fields.get("notes", ()))
         for message in fields["messages"]:
             if message.get("unreadable"):
                 self._record.calls["unreadable"] += 1
@@ -166,7 +163,6 @@ class Consumer:
                     since_s=self.calling_since_s,
                     began_s=began_s,
                     at_s=time.time(),
-                    store_away=away,
                 )
             )
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from tests.chaos.books import FLUSH, Interval
-from tests.chaos.house import House, Part
+from tests.chaos.cluster import ChaosCluster, Part
+from tests.chaos.verdict import FLUSH, Interval
 
-Fault = Callable[[House, random.Random], Awaitable[None]]
+Fault = Callable[[ChaosCluster, random.Random], Awaitable[None]]
 
 API_ROUTES = ("list", "get", "data", "thread_messages", "token", "ws")
 """Routes of the host that the fleet uses to receive: those that post are left alone, they say what is to arrive."""
@@ -21,119 +21,119 @@ REDIS_REST_S = 3.0
 """Between two faults of Redis, so that it is there for more of the time than not."""
 
 
-async def kill_front(house: House, rng: random.Random) -> None:
+async def kill_front(cluster: ChaosCluster, rng: random.Random) -> None:
     """kill -9."""
-    await _any(house, "front", rng).kill()
+    await _any(cluster, "front", rng).kill()
 
 
-async def kill_daemon(house: House, rng: random.Random) -> None:
+async def kill_daemon(cluster: ChaosCluster, rng: random.Random) -> None:
     """kill -9."""
-    await _any(house, "daemon", rng).kill()
+    await _any(cluster, "daemon", rng).kill()
 
 
-async def kill_worker(house: House, rng: random.Random) -> None:
+async def kill_worker(cluster: ChaosCluster, rng: random.Random) -> None:
     """kill -9."""
-    await _any(house, "worker", rng).kill()
+    await _any(cluster, "worker", rng).kill()
 
 
-async def drain_front(house: House, rng: random.Random) -> None:
+async def drain_front(cluster: ChaosCluster, rng: random.Random) -> None:
     """SIGTERM, as a deployment does."""
-    await _any(house, "front", rng).kill(signal.SIGTERM)
+    await _any(cluster, "front", rng).kill(signal.SIGTERM)
 
 
-async def drain_daemon(house: House, rng: random.Random) -> None:
+async def drain_daemon(cluster: ChaosCluster, rng: random.Random) -> None:
     """SIGTERM, as a deployment does."""
-    await _any(house, "daemon", rng).kill(signal.SIGTERM)
+    await _any(cluster, "daemon", rng).kill(signal.SIGTERM)
 
 
-async def pause_front(house: House, rng: random.Random) -> None:
+async def pause_front(cluster: ChaosCluster, rng: random.Random) -> None:
     """SIGSTOP, and SIGCONT after a while."""
-    await _pause(_any(house, "front", rng), rng.uniform(1.0, 8.0))
+    await _pause(_any(cluster, "front", rng), rng.uniform(1.0, 8.0))
 
 
-async def pause_daemon(house: House, rng: random.Random) -> None:
+async def pause_daemon(cluster: ChaosCluster, rng: random.Random) -> None:
     """SIGSTOP, mostly for longer than its heartbeat holds."""
-    await _pause(_any(house, "daemon", rng), rng.uniform(2.0, 20.0))
+    await _pause(_any(cluster, "daemon", rng), rng.uniform(2.0, 20.0))
 
 
-async def redis_restart(house: House, rng: random.Random) -> None:
+async def redis_restart(cluster: ChaosCluster, rng: random.Random) -> None:
     """kill -9 of Redis, which comes back with its data."""
-    await _redis_away(house, rng.uniform(0.0, 4.0), empty=False)
+    await _redis_away(cluster, rng.uniform(0.0, 4.0), empty=False)
 
 
-async def redis_flush(house: House, rng: random.Random) -> None:
+async def redis_flush(cluster: ChaosCluster, rng: random.Random) -> None:
     """kill -9 of Redis, which comes back with nothing."""
-    await _redis_away(house, rng.uniform(0.0, 4.0), empty=True)
+    await _redis_away(cluster, rng.uniform(0.0, 4.0), empty=True)
 
 
-async def redis_pause(house: House, rng: random.Random) -> None:
+async def redis_pause(cluster: ChaosCluster, rng: random.Random) -> None:
     """Redis hangs: connections stay open and nothing answers."""
-    house.redis.pause()
+    cluster.redis.pause()
     try:
         await asyncio.sleep(rng.uniform(1.0, 8.0))
     finally:
-        house.redis.resume()
+        cluster.redis.resume()
 
 
-async def sockets_cut(house: House, rng: random.Random) -> None:
+async def sockets_cut(cluster: ChaosCluster, rng: random.Random) -> None:
     """The host drops every event socket, with or without a close frame."""
-    await house.control.insist("drop_sockets", close_frame=rng.random() < 0.5)
+    await cluster.control.insist("drop_sockets", close_frame=rng.random() < 0.5)
 
 
-async def host_deaf(house: House, rng: random.Random) -> None:
+async def host_deaf(cluster: ChaosCluster, rng: random.Random) -> None:
     """The host's sockets stay open and bring nothing."""
-    await house.control.insist("deafen")
+    await cluster.control.insist("deafen")
     await asyncio.sleep(rng.uniform(1.0, 8.0))
-    await house.control.insist("undeafen")
+    await cluster.control.insist("undeafen")
 
 
-async def events_lost(house: House, rng: random.Random) -> None:
+async def events_lost(cluster: ChaosCluster, rng: random.Random) -> None:
     """Single events never come."""
-    await house.control.insist("lose_events", times=rng.randint(1, 20))
+    await cluster.control.insist("lose_events", times=rng.randint(1, 20))
 
 
-async def api_errors(house: House, rng: random.Random) -> None:
+async def api_errors(cluster: ChaosCluster, rng: random.Random) -> None:
     """Routes answer with errors of their own or of a proxy before the host."""
     status, html = rng.choice([(500, False), (502, True), (503, False), (504, True)])
     for route in rng.sample(API_ROUTES, 3):
-        await house.control.insist("fail_next", route=route, times=rng.randint(10, 60), status=status, html=html)
+        await cluster.control.insist("fail_next", route=route, times=rng.randint(10, 60), status=status, html=html)
 
 
-async def api_cut(house: House, rng: random.Random) -> None:
+async def api_cut(cluster: ChaosCluster, rng: random.Random) -> None:
     """Connections are cut instead of answered."""
     for route in rng.sample(API_ROUTES, 3):
-        await house.control.insist("fail_next", route=route, times=rng.randint(10, 60), cut=True)
+        await cluster.control.insist("fail_next", route=route, times=rng.randint(10, 60), cut=True)
 
 
-async def api_throttled(house: House, rng: random.Random) -> None:
+async def api_throttled(cluster: ChaosCluster, rng: random.Random) -> None:
     """The host wants to be left alone for a while."""
-    await house.control.insist("fail_next", route="list", times=rng.randint(5, 30), status=429, retry_after_s=2)
+    await cluster.control.insist("fail_next", route="list", times=rng.randint(5, 30), status=429, retry_after_s=2)
 
 
-async def api_slow(house: House, rng: random.Random) -> None:
+async def api_slow(cluster: ChaosCluster, rng: random.Random) -> None:
     """Every answer takes its time."""
-    await house.control.insist("delay", delay_s=rng.uniform(0.2, 1.5))
+    await cluster.control.insist("delay", delay_s=rng.uniform(0.2, 1.5))
     await asyncio.sleep(rng.uniform(1.0, 5.0))
-    await house.control.insist("delay", delay_s=0)
+    await cluster.control.insist("delay", delay_s=0)
 
 
-async def host_database(house: House, rng: random.Random) -> None:
+async def host_database(cluster: ChaosCluster, rng: random.Random) -> None:
     """Every request is answered 500."""
-    await house.control.insist("set_database", up=False)
+    await cluster.control.insist("set_database", up=False)
     await asyncio.sleep(rng.uniform(0.5, 4.0))
-    await house.control.insist("set_database", up=True)
+    await cluster.control.insist("set_database", up=True)
 
 
-async def host_restart(house: House, rng: random.Random) -> None:
+async def host_restart(cluster: ChaosCluster, rng: random.Random) -> None:
     """The host refuses connections for a while; all sockets are gone at once."""
     down_s = rng.uniform(0.5, 4.0)
-    await house.control.insist("restart", down_s=down_s)
+    await cluster.control.insist("restart", down_s=down_s)
     await asyncio.sleep(down_s)
 
 
-async def tokens_expired(house: House, rng: random.Random) -> None:
+async def tokens_expired(cluster: ChaosCluster, rng: random.Random) -> None:
     """All access tokens issued so far are refused."""
-    await house.control.insist("expire_tokens")
+    await cluster.control.insist("expire_tokens")
 
 
 FAULTS: dict[str, Fault] = {
@@ -167,10 +167,10 @@ FAULTS: dict[str, Fault] = {
 class Storm:
     """Faults at random, and when each was."""
 
-    def __init__(self, house: House, rng: random.Random, *, kinds: Iterable[str], every_s: float) -> None:
+    def __init__(self, cluster: ChaosCluster, rng: random.Random, *, kinds: Iterable[str], every_s: float) -> None:
         self.intervals: list[Interval] = []
         self.kinds = set(kinds)
-        self._house = house
+        self._house = cluster
         self._rng = rng
         self._every_s = every_s
         self._busy: set[str] = set()
@@ -224,8 +224,8 @@ async def _sleep_unless(event: asyncio.Event, seconds: float) -> None:
         return
 
 
-def _any(house: House, role: str, rng: random.Random) -> Part:
-    return rng.choice(house.of(role))
+def _any(cluster: ChaosCluster, role: str, rng: random.Random) -> Part:
+    return rng.choice(cluster.of(role))
 
 
 async def _pause(part: Part, seconds: float) -> None:
@@ -236,10 +236,10 @@ async def _pause(part: Part, seconds: float) -> None:
         part.resume()
 
 
-async def _redis_away(house: House, seconds: float, *, empty: bool) -> None:
-    house.redis.kill()
+async def _redis_away(cluster: ChaosCluster, seconds: float, *, empty: bool) -> None:
+    cluster.redis.kill()
     await asyncio.sleep(seconds)
-    await house.redis.restart_async(empty=empty)
+    await cluster.redis.restart_async(empty=empty)
 
 
 FLUSHING = frozenset({FLUSH})

@@ -1,4 +1,4 @@
-"""A house for all tests of a module: entered and left by one task, as its task group demands."""
+"""A cluster for all tests of a module: entered and left by one task, as its task group demands."""
 
 from __future__ import annotations
 

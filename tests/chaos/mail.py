@@ -19,7 +19,7 @@ from fmsg.http import HostHttp
 from fmsg.message import Draft
 from fmsg.webapi import WebApi
 from tests.chaos.calls import CallError, Client, Refused, ToolFailed
-from tests.chaos.house import DOMAIN, House
+from tests.chaos.cluster import DOMAIN, ChaosCluster
 from tests.key_tokens import KeyTokens
 
 STRANGERS = tuple(f"@stranger{number}@far.test" for number in range(8))
@@ -72,7 +72,7 @@ class Mail:
 
     def __init__(
         self,
-        house: House,
+        cluster: ChaosCluster,
         addresses: Sequence[str],
         keys: dict[str, str],
         client: Client,
@@ -84,7 +84,7 @@ class Mail:
         self.arrivals = 0
         """Messages times their recipients, as far as they were confirmed."""
         self.sendings: list[Sending] = []
-        self._house = house
+        self._house = cluster
         self._addresses = list(addresses)
         self._keys = keys
         self._client = client

@@ -1,6 +1,6 @@
 """Play random cases against the oracle: ``python -m tests.chaos.model --seconds 600 --seed 1``.
 
-A case that breaks a promise is shrunk and printed as JSON; kept under ``tests/chaos/kept`` it is played by the suite.
+A case that breaks a promise is shrunk and printed as JSON; kept under ``tests/chaos/cases`` it is played by the suite.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from tests.chaos.model_case import Case, make_case
 from tests.chaos.model_oracle import play
 
-KEPT = Path(__file__).parent / "kept"
+CASES = Path(__file__).parent / "cases"
 """Cases that once broke a promise."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tests.chaos.story import Outcome
+from tests.chaos.scenario import Outcome
 
 SHOWN = 10
 """Of each list; the seed brings the rest back."""
@@ -32,7 +32,6 @@ def lines(outcome: Outcome, *, timeline: bool = False) -> Iterator[str]:
     yield from _listed("not the reader's to get", verdict.foreign)
     yield f"duplicates marked: {verdict.marked}"
     yield f"duplicates after a flush, where the marks were lost with Redis: {verdict.after_flush}"
-    yield f"duplicates from a call during which Redis did not answer: {verdict.while_away}"
     yield f"sent with an idempotency key: {outcome.sendings}"
     yield from _listed("sent more than once", outcome.sent_twice)
     yield from _listed("not sent, or never said so", outcome.sent_never)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import uvloop
 
+from tests.chaos.cluster import Sizes
 from tests.chaos.consumers import Habits
 from tests.chaos.faults import FAULTS
-from tests.chaos.house import Sizes
 from tests.chaos.report import lines
-from tests.chaos.story import Outcome, Plan, known_faults, run, to_stderr
+from tests.chaos.scenario import Outcome, Plan, known_faults, run, to_stderr
 
 
 def main(argv: Sequence[str] | None = None) -> int:

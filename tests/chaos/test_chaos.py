@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.mail import Mix
 from tests.chaos.report import lines
-from tests.chaos.story import Plan, run
+from tests.chaos.scenario import Plan, run
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 

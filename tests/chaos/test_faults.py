@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.chaos.books import Kind, Reader, audit, missing
 from tests.chaos.calls import Client
+from tests.chaos.cluster import DOMAIN, ChaosCluster, running
 from tests.chaos.consumers import Consumer, Habits, Record
 from tests.chaos.faults import FAULTS, Storm
-from tests.chaos.house import DOMAIN, House, running
 from tests.chaos.keeping import kept_by_a_task
 from tests.chaos.mail import STRANGERS
 from tests.chaos.truth import truth
+from tests.chaos.verdict import Kind, Reader, audit, missing
 
 pytestmark = [
     pytest.mark.processes,
@@ -47,7 +47,7 @@ class Shortest(random.Random):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ChaosCluster]:
     """Two fronts, two daemons and a worker for all tests here."""
     async with kept_by_a_task(running(tmp_path_factory.mktemp("chaos"), env=QUICK)) as found:
         yield found
@@ -60,17 +60,17 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
 
 
 @pytest.mark.parametrize("kind", sorted(FAULTS))
-async def test_nothing_is_lost_or_comes_twice_when(kind: str, house: House, rng: random.Random) -> None:
+async def test_nothing_is_lost_or_comes_twice_when(kind: str, cluster: ChaosCluster, rng: random.Random) -> None:
     record = Record()
     addresses = [f"@{kind}-{number}@{DOMAIN}" for number in range(len(KINDS))]
-    keys = {address: str(await house.control.insist("create_key", address=address)) for address in addresses}
+    keys = {address: str(await cluster.control.insist("create_key", address=address)) for address in addresses}
     readers = [Reader(name=a, address=a, kind=reads) for a, reads in zip(addresses, KINDS, strict=True)]
-    storm = Storm(house, rng, kinds=[kind], every_s=1.0)
+    storm = Storm(cluster, rng, kinds=[kind], every_s=1.0)
 
     async def send(pause_s: float) -> None:
         for number in range(EACH):
             fields = {"from": rng.choice(STRANGERS), "topic": f"topic {number}", "body": "hello"}
-            await house.control.insist("deliver_each", to=addresses, **fields)
+            await cluster.control.insist("deliver_each", to=addresses, **fields)
             await asyncio.sleep(pause_s)
 
     async with Client() as client, asyncio.TaskGroup() as group:
@@ -80,7 +80,7 @@ async def test_nothing_is_lost_or_comes_twice_when(kind: str, house: House, rng:
                 keys[reader.address],
                 client,
                 record,
-                urls=lambda: house.urls,
+                urls=lambda: cluster.urls,
                 rng=random.Random(reader.name),
                 habits=HABITS,
                 subscription=None if reader.kind == "plain" else "main",
@@ -94,7 +94,7 @@ async def test_nothing_is_lost_or_comes_twice_when(kind: str, house: House, rng:
         await striking
         await storm.calm()
         await send(0.02)
-        told = await truth(house.api_url, keys)
+        told = await truth(cluster.api_url, keys)
         async with asyncio.timeout(WITHIN_S):
             while missing(readers, told.listed, record.receipts):  # noqa: ASYNC110 - in other processes
                 await asyncio.sleep(0.05)
@@ -103,14 +103,14 @@ async def test_nothing_is_lost_or_comes_twice_when(kind: str, house: House, rng:
     verdict = audit(readers, told.listed, record.receipts, storm.intervals)
     assert verdict.expected >= 3 * EACH * len(addresses)
     assert verdict.good, verdict
-    assert house.deaths == []
+    assert cluster.deaths == []
 
 
-async def test_the_account_would_notice(house: House) -> None:
+async def test_the_account_would_notice(cluster: ChaosCluster) -> None:
     """A message taken out of the account is missed, so that these tests cannot pass on nothing."""
     address = f"@witness@{DOMAIN}"
-    key = str(await house.control.insist("create_key", address=address))
-    await house.control.insist("deliver", to=[address], topic="hello", body="hello", **{"from": STRANGERS[0]})
+    key = str(await cluster.control.insist("create_key", address=address))
+    await cluster.control.insist("deliver", to=[address], topic="hello", body="hello", **{"from": STRANGERS[0]})
     reader = Reader(name=address, address=address, kind="plain")
-    told = await truth(house.api_url, {address: key})
+    told = await truth(cluster.api_url, {address: key})
     assert missing([reader], told.listed, []) == [(address, next(iter(told.listed[address])))]

@@ -9,7 +9,7 @@ import pytest
 
 from ledger.values import Arrival
 from mcp_front.waiting import decide
-from tests.chaos.model import KEPT, failure_of, main, shrink
+from tests.chaos.model import CASES, failure_of, main, shrink
 from tests.chaos.model_case import Case, Consumer, Op, make_case
 from tests.chaos.model_oracle import Broken, play
 
@@ -26,7 +26,7 @@ def test_nothing_is_lost_and_nothing_comes_twice_unmarked(first: int) -> None:
         assert failure is None, f"seed {seed}: {failure}; shrink it with python -m tests.chaos.model --seed {seed}"
 
 
-@pytest.mark.parametrize("path", sorted(KEPT.glob("*.json")), ids=lambda path: path.stem.replace("_", " "))
+@pytest.mark.parametrize("path", sorted(CASES.glob("*.json")), ids=lambda path: path.stem.replace("_", " "))
 def test_a_case_that_once_broke_a_promise(path: Path) -> None:
     """Found by the model, kept since."""
     play(msgspec.json.decode(path.read_bytes(), type=Case))

@@ -12,7 +12,7 @@ from fmsg.address import fold
 from fmsg.http import HostHttp
 from fmsg.message import Message, available_at_s
 from fmsg.webapi import WebApi
-from tests.chaos.books import Known, roots_of
+from tests.chaos.verdict import Known, roots_of
 from tests.key_tokens import KeyTokens
 
 PAGE = 100

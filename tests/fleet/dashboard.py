@@ -18,9 +18,9 @@ import uvloop
 
 from ledger.embedded import free_port
 from tests.chaos.calls import CallError, Client
-from tests.chaos.house import House, Sizes, running
+from tests.chaos.cluster import ChaosCluster, Sizes, running
 from tests.chaos.mail import Mail, Mix
-from tests.chaos.story import to_stderr
+from tests.chaos.scenario import to_stderr
 from tests.fleet.drawing import Mark, Span, draw
 from tests.fleet.panels import Shown, panels, show
 from tests.fleet.play import Plan, agents_of
@@ -41,7 +41,7 @@ TOOLS = ("list_messages", "list_sent", "whoami")
 class FaultyRun:
     """What the faults and the agents need: the fleet, a client, and the keys of the callers."""
 
-    def __init__(self, cluster: House, client: Client, keys: Mapping[str, str], rng: random.Random) -> None:
+    def __init__(self, cluster: ChaosCluster, client: Client, keys: Mapping[str, str], rng: random.Random) -> None:
         self.cluster = cluster
         self.client = client
         self.addresses = list(keys)
@@ -147,7 +147,7 @@ class Taken(msgspec.Struct, kw_only=True):
 
 
 @contextlib.asynccontextmanager
-async def fleet(directory: Path) -> AsyncIterator[tuple[House, Prometheus]]:
+async def fleet(directory: Path) -> AsyncIterator[tuple[ChaosCluster, Prometheus]]:
     """Fronts behind a proxy, daemons, a worker, Redis, a host, and a Prometheus that looks at them."""
     env = {"FMSG_LOG_LEVEL": "warning", "FMSG_RECONCILE_SECONDS": "15", "FMSG_MAX_CONNECTS_PER_SECOND": "30"}
     nobody = Sizes(fronts=0, daemons=0, workers=0)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from tests.chaos.calls import CallError, Client, Refused, ToolFailed
-from tests.chaos.house import DOMAIN, House
+from tests.chaos.cluster import DOMAIN, ChaosCluster
 
 AT_ONCE = 16
 """Calls under way at a time: more than two, or they would not be interleaved."""
@@ -49,7 +49,7 @@ class Isolation(msgspec.Struct, kw_only=True):
     """Answers that showed a caller something of its own, by tool: what proves that there was something to show."""
 
 
-async def isolation(cluster: House, client: Client, *, calls: int, seed: int = 1) -> Isolation:
+async def isolation(cluster: ChaosCluster, client: Client, *, calls: int, seed: int = 1) -> Isolation:
     """Make so many calls. The cluster must have no callers by these names yet."""
     rng = random.Random(seed)
     run = f"{rng.getrandbits(32):08x}"
@@ -84,7 +84,7 @@ async def _ask(client: Client, url: str, me: Person, method: str, params: dict[s
         return str(error)
 
 
-async def _person(cluster: House, client: Client, name: str, rng: random.Random) -> Person:
+async def _person(cluster: ChaosCluster, client: Client, name: str, rng: random.Random) -> Person:
     """Somebody with a message received, one in reply to it, one sent, an attachment and a subscription."""
     secret = f"s{rng.getrandbits(64):016x}"
     address, friend = f"@{name}@{DOMAIN}", f"@{secret}@{DOMAIN}"

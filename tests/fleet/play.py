@@ -14,12 +14,12 @@ import msgspec
 
 from ledger.embedded import EmbeddedRedis
 from tests import redis_setups
-from tests.chaos.books import Interval, Known, Reader, Verdict, audit, missing
 from tests.chaos.calls import Client
+from tests.chaos.cluster import DOMAIN, ChaosCluster, Sizes, running
 from tests.chaos.consumers import Consumer, Habits, Record
-from tests.chaos.house import DOMAIN, House, Sizes, running
 from tests.chaos.mail import Mail, Mix
 from tests.chaos.truth import truth
+from tests.chaos.verdict import Interval, Known, Reader, Verdict, audit, missing
 from tests.fleet.isolation import Isolation, isolation
 from tests.fleet.proxy import in_front_of
 from tests.fleet.scenarios import SCENARIOS, Fleet, Pace, Scenario, Shape
@@ -115,7 +115,7 @@ class Agents:
         self.record = Record()
 
 
-async def agents_of(cluster: House, client: Client, plan: Plan, rng: random.Random) -> Agents:
+async def agents_of(cluster: ChaosCluster, client: Client, plan: Plan, rng: random.Random) -> Agents:
     """One consumer for each caller; every fourth lets the server keep its position."""
     found = Agents()
     for number in range(plan.callers):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import uvloop
 
-from tests.chaos.story import to_stderr
+from tests.chaos.scenario import to_stderr
 from tests.fleet.play import Outcome, Plan, Result, run
 from tests.fleet.proxy import INSTALL, find_proxy
 from tests.fleet.scenarios import SCENARIOS
@@ -57,8 +57,7 @@ def lines(outcome: Outcome) -> Iterator[str]:
         yield (
             f"{shape}: {verdict.expected} to be returned, {verdict.received} returned, {len(verdict.lost)} lost, "
             f"{len(verdict.unmarked)} unmarked duplicates, {len(verdict.again)} again to who acknowledges, "
-            f"{len(verdict.mixed)} mixed, {len(verdict.foreign)} foreign, {verdict.marked} marked, "
-            f"{verdict.while_away} while Redis was away"
+            f"{len(verdict.mixed)} mixed, {len(verdict.foreign)} foreign, {verdict.marked} marked"
         )
     if outcome.isolation is not None:
         found = outcome.isolation
@@ -87,7 +86,7 @@ def _told(result: Result, plan: Plan) -> Iterator[str]:
         f"connects in a second {result.peak_connects_per_s} at most"
     )
     if result.scenario.redis_away:
-        yield f"  came again unmarked while Redis was away: {result.repeated_unmarked}"
+        yield f"  came again unmarked after Redis had forgotten them: {result.repeated_unmarked}"
     for text, count in result.failed.most_common(SHOWN):
         yield f"    {count} x {text}"
 

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from ledger.embedded import EmbeddedRedis
-from tests.chaos.house import House
+from tests.chaos.cluster import ChaosCluster
 
 Shape = Literal["standalone", "sentinel", "cluster"]
 
@@ -33,7 +33,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 class Fleet(msgspec.Struct, frozen=True):
     """The processes and the Redis servers behind them: one alone, primary and replica, or a Cluster's primaries."""
 
-    cluster: House
+    cluster: ChaosCluster
     redis: Sequence[EmbeddedRedis]
     pace: Pace
 

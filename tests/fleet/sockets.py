@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from tests.chaos.house import Control
+from tests.chaos.cluster import Control
 
 LOOK_S = 0.25
 """Between two looks: shorter gaps may be missed, and 2,000 callers make an answer of 60 kB."""

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from tests.chaos.calls import CallError, Client
-from tests.chaos.house import DOMAIN, House, Sizes, running
+from tests.chaos.cluster import DOMAIN, ChaosCluster, Sizes, running
 from tests.chaos.keeping import kept_by_a_task
 from tests.chaos.truth import truth
 
@@ -29,7 +29,7 @@ RACES = 8
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ChaosCluster]:
     """Three fronts and a daemon."""
     sizes = Sizes(fronts=3, daemons=1, workers=0)
     async with kept_by_a_task(running(tmp_path_factory.mktemp("conversation"), sizes=sizes)) as found:
@@ -39,7 +39,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hou
 class Speaker:
     """A caller whose every call goes to the next front."""
 
-    def __init__(self, cluster: House, client: Client, key: str, address: str) -> None:
+    def __init__(self, cluster: ChaosCluster, client: Client, key: str, address: str) -> None:
         self.key = key
         self.address = address
         self._client = client
@@ -50,14 +50,14 @@ class Speaker:
         return await self._client.call(next(self._urls), self.key, tool, arguments, patience_s=PATIENCE_S)
 
 
-async def speaker(cluster: House, client: Client, name: str) -> Speaker:
+async def speaker(cluster: ChaosCluster, client: Client, name: str) -> Speaker:
     """Somebody with an address."""
     address = f"@{name}@{DOMAIN}"
     return Speaker(cluster, client, str(await cluster.control.insist("create_key", address=address)), address)
 
 
 @pytest.mark.parametrize("subscription", [None, "main"])
-async def test_a_conversation_goes_on_whichever_front_is_asked(cluster: House, subscription: str | None) -> None:
+async def test_a_conversation_goes_on_whichever_front_is_asked(cluster: ChaosCluster, subscription: str | None) -> None:
     """Two agents answer each other; each reads every message once, and the thread is whole from everywhere."""
     async with Client() as client:
         suffix = subscription or "plain"
@@ -82,7 +82,7 @@ async def test_a_conversation_goes_on_whichever_front_is_asked(cluster: House, s
 
 
 @pytest.mark.parametrize("tool", ["send_message", "reply"])
-async def test_a_key_that_races_across_fronts_sends_once(cluster: House, tool: str) -> None:
+async def test_a_key_that_races_across_fronts_sends_once(cluster: ChaosCluster, tool: str) -> None:
     """Six calls with one idempotency key at the same moment on three fronts: one message, and all are told of it."""
     async with Client() as client:
         alice, bob = await speaker(cluster, client, f"racer-{tool}"), await speaker(cluster, client, f"finish-{tool}")
@@ -99,7 +99,7 @@ async def test_a_key_that_races_across_fronts_sends_once(cluster: House, tool: s
         assert len(listed) == RACES
 
 
-async def test_a_call_cut_off_and_repeated_elsewhere_with_its_key_sends_once(cluster: House) -> None:
+async def test_a_call_cut_off_and_repeated_elsewhere_with_its_key_sends_once(cluster: ChaosCluster) -> None:
     """The agent hangs up at every moment of a send and repeats it at the next front until it is told."""
     async with Client() as client:
         alice, bob = await speaker(cluster, client, "hasty"), await speaker(cluster, client, "patient")

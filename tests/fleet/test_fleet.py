@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.house import Sizes
+from tests.chaos.cluster import Sizes
 from tests.chaos.mail import Mix
 from tests.fleet.play import Plan, run
 from tests.fleet.proxy import INSTALL, find_proxy

@@ -9,7 +9,7 @@ import pytest
 
 from ledger.embedded import EmbeddedRedis
 from tests.chaos.calls import Client
-from tests.chaos.house import Sizes, running
+from tests.chaos.cluster import Sizes, running
 from tests.fleet.isolation import isolation
 
 pytestmark = pytest.mark.processes

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
 
@@ -19,6 +19,7 @@ from mcp_front.tools.arguments import Arguments
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.tool import Tool, ToolResult, define
 from mcp_front.waiting.request import WaitSettings
+from mcp_front.waiting.wait import Waiting
 from sandbox.host import SandboxHost, serve
 
 OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
@@ -154,10 +155,6 @@ def settings(api_url: str, *, budgets: Budgets | None = None, **http: Any) -> Fr
     )
 
 
-class _NoWaiting:
-    settings = WaitSettings()
-
-
 @asynccontextmanager
 async def front(
     *,
@@ -193,7 +190,7 @@ async def front(
                 stop=running.stop,
                 started=started,
                 tools=None if product else toolbox.tools,
-                waiting=None if product else cast("Any", _NoWaiting()),
+                waiting=None if product else Waiting(store, settings=WaitSettings(poll_s=0.05)),
                 store_ready=store_ready,
                 clock=clock,
             )

@@ -14,8 +14,9 @@ share it; one that forgets its ``after_id`` now and then, as an agent does that 
 
 FLUSH = "redis_flush"
 """The fault after which the store has forgotten what was returned."""
-OUTAGES = frozenset({FLUSH, "redis_restart", "redis_pause", "redis_failover"})
-"""The faults during which the store does not answer."""
+FORGETTING = frozenset({FLUSH, "redis_failover"})
+"""The faults with which the store forgets what was returned, all of it or the last. A store that was only away excuses
+no duplicate."""
 AFTERMATH_S = 5.0
 """A message sent so soon after a fault is put down to it, and a front leaves a failed store alone for about so long."""
 
@@ -57,7 +58,6 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     since_s: float
     began_s: float
     at_s: float
-    store_away: bool = False
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +89,6 @@ class Verdict(msgspec.Struct, kw_only=True):
     """Never came, of a shared subscription, because Redis forgot that a lost answer was outstanding: its other consumer
     knows only where it stands itself."""
     after_flush: int = 0
-    while_away: int = 0
     delays_s: list[float] = []
     """Of messages that no fault touched."""
     slowest: list[tuple[float, str, int, float]] = []
@@ -188,19 +187,12 @@ def _forgotten(
 def _repeated(verdict: Verdict, reader: Reader, before: Receipt, receipt: Receipt, faults: Sequence[Interval]) -> None:
     if receipt.marked and reader.kind != "acknowledging":
         verdict.marked += 1
-    elif any(one.kind == FLUSH and one.touches(before.began_s, receipt.at_s) for one in faults):
+    elif any(one.kind in FORGETTING and one.touches(before.began_s, receipt.at_s) for one in faults):
         verdict.after_flush += 1
-    elif _store_was_away(before, faults) or _store_was_away(receipt, faults):
-        verdict.while_away += 1
     elif receipt.marked:
         verdict.again.append((receipt.reader, receipt.id))
     else:
         verdict.unmarked.append((receipt.reader, receipt.id))
-
-
-def _store_was_away(receipt: Receipt, faults: Sequence[Interval]) -> bool:
-    outage = any(one.kind in OUTAGES and one.touches(receipt.began_s, receipt.at_s) for one in faults)
-    return receipt.store_away or outage
 
 
 def _time(verdict: Verdict, known: Known, receipt: Receipt, faults: Sequence[Interval]) -> None:

@@ -1,4 +1,4 @@
-"""A whole run: a house, its callers, what arrives, what goes wrong meanwhile, and the account of it in the end."""
+"""A whole run: a cluster, its callers, what arrives, what goes wrong meanwhile, and the account of it in the end."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 
 import msgspec
 
-from tests.chaos.books import Interval, Kind, Reader, Verdict, audit, missing
 from tests.chaos.calls import Client
+from tests.chaos.cluster import DOMAIN, ChaosCluster, Sizes, running
 from tests.chaos.consumers import Consumer, Habits, Record
 from tests.chaos.faults import FAULTS, FLUSHING, Storm
-from tests.chaos.house import DOMAIN, House, Sizes, running
 from tests.chaos.mail import STRANGERS, Mail, Mix, Sending
 from tests.chaos.truth import Truth, truth
+from tests.chaos.verdict import Interval, Kind, Reader, Verdict, audit, missing
 
 TELL_S = 10.0
 """Between lines of progress."""
@@ -80,7 +80,7 @@ class Cast:
         self.record = Record()
 
 
-async def cast(house: House, client: Client, plan: Plan, rng: random.Random) -> Cast:
+async def cast(cluster: ChaosCluster, client: Client, plan: Plan, rng: random.Random) -> Cast:
     """An address for each caller, and the consumers at it: one or two, in every way there is to call."""
     found = Cast()
 
@@ -94,7 +94,7 @@ async def cast(house: House, client: Client, plan: Plan, rng: random.Random) -> 
                 found.keys[address],
                 client,
                 found.record,
-                urls=lambda: house.urls,
+                urls=lambda: cluster.urls,
                 rng=random.Random(rng.getrandbits(64)),
                 habits=habits,
                 subscription=None if kind == "plain" else (name or kind),
@@ -103,7 +103,7 @@ async def cast(house: House, client: Client, plan: Plan, rng: random.Random) -> 
 
     for number in range(plan.callers):
         address = f"@caller{number}@{DOMAIN}"
-        found.keys[address] = str(await house.control.call("create_key", address=address))
+        found.keys[address] = str(await cluster.control.call("create_key", address=address))
         match number % 10:
             case 0 | 1 | 2 | 3:
                 add(address, "plain")
@@ -127,18 +127,18 @@ async def run(plan: Plan, log_dir: Path, *, tell: Callable[[str], None] = lambda
     """Run a plan from beginning to end."""
     rng = random.Random(plan.seed)
     async with contextlib.AsyncExitStack() as stack:
-        house = await stack.enter_async_context(running(log_dir, sizes=plan.sizes, env=plan.env))
+        cluster = await stack.enter_async_context(running(log_dir, sizes=plan.sizes, env=plan.env))
         client = await stack.enter_async_context(Client())
-        await house.control.call("set_switches", preset=plan.switches)
-        players = await cast(house, client, plan, rng)
-        mail = Mail(house, list(players.keys), players.keys, client, random.Random(rng.getrandbits(64)), mix=plan.mix)
-        storm = Storm(house, random.Random(rng.getrandbits(64)), kinds=plan.faults, every_s=plan.fault_every_s)
+        await cluster.control.call("set_switches", preset=plan.switches)
+        players = await cast(cluster, client, plan, rng)
+        mail = Mail(cluster, list(players.keys), players.keys, client, random.Random(rng.getrandbits(64)), mix=plan.mix)
+        storm = Storm(cluster, random.Random(rng.getrandbits(64)), kinds=plan.faults, every_s=plan.fault_every_s)
         async with asyncio.TaskGroup() as group:
             waiting = [group.create_task(consumer.run()) for consumer in players.consumers]
             telling = group.create_task(_tell(tell, players, mail, storm))
             try:
                 await _weather(plan, mail, storm, players, tell)
-                told = await truth(house.api_url, players.keys)
+                told = await truth(cluster.api_url, players.keys)
                 drained_s = await _drain(plan, told, players, tell)
             finally:
                 for task in (*waiting, telling):
@@ -154,8 +154,8 @@ async def run(plan: Plan, log_dir: Path, *, tell: Callable[[str], None] = lambda
             sent=mail.counts,
             arrivals=mail.arrivals,
             faults=storm.intervals,
-            deaths=house.deaths,
-            failed_starts=sum(len(part.failed_starts) for part in house.parts),
+            deaths=cluster.deaths,
+            failed_starts=sum(len(part.failed_starts) for part in cluster.parts),
             drained_s=drained_s,
         )
         _count_sendings(outcome, mail.sendings, told)

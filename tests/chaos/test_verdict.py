@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.chaos.books import Interval, Kind, Known, Reader, Receipt, Verdict, audit, expected, missing, roots_of
+from tests.chaos.verdict import Interval, Kind, Known, Reader, Receipt, Verdict, audit, expected, missing, roots_of
 
 ALICE, STRANGER = "@alice@chaos.test", "@stranger@far.test"
 
@@ -96,14 +96,12 @@ def test_a_flush_in_between_excuses_the_missing_mark_and_is_counted() -> None:
     assert not audited([known(1)], [receipt(1, batch=1, at_s=1002.0), receipt(1, batch=2, at_s=1019.0)], [restart]).good
 
 
-def test_a_call_during_which_redis_was_away_is_excused_and_counted() -> None:
+def test_a_store_that_was_away_excuses_no_duplicate() -> None:
+    """A wait holds meanwhile, and what it returned before is recorded."""
     twice = [receipt(1, batch=1, at_s=1002.0), receipt(1, batch=2, at_s=1009.0)]
-    pause = Interval(kind="redis_pause", start_s=1008.5, end_s=1010.0)
-    verdict = audited([known(1)], twice, [pause])
-    assert verdict.good
-    assert verdict.while_away == 1
-    told = [twice[0], msgspec.structs.replace(twice[1], store_away=True)]
-    assert audited([known(1)], told).while_away == 1
+    for kind in ("redis_pause", "redis_restart"):
+        fault = Interval(kind=kind, start_s=1008.5, end_s=1010.0)
+        assert audited([known(1)], twice, [fault]).unmarked == [("alice", 1)]
 
 
 def test_a_batch_is_of_one_thread() -> None:

@@ -145,7 +145,7 @@ class Control:
                 await asyncio.sleep(0.1)
 
 
-class House:
+class ChaosCluster:
     """What runs: a Redis, a sandbox host, fronts, daemons and workers, kept running while the context is open."""
 
     def __init__(self, redis: EmbeddedRedis, host: Child, api_url: str, control: Control, log_dir: Path) -> None:
@@ -213,7 +213,7 @@ async def running(
     redis: EmbeddedRedis | None = None,
     redis_url: str | None = None,
     env: Mapping[str, str] | None = None,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[ChaosCluster]:
     """Start everything. ``redis_url`` where the ledgers are elsewhere than in ``redis``; ``env`` for every process."""
     async with contextlib.AsyncExitStack() as stack:
         server = redis
@@ -223,17 +223,17 @@ async def running(
         stack.push_async_callback(host.stop)
         announced = (await host.announcement("url"))[0]
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
-        house = House(server, host, announced["url"], Control(announced["control"], session), log_dir)
-        house.env = {
-            "FMSG_API_URL": house.api_url,
+        cluster = ChaosCluster(server, host, announced["url"], Control(announced["control"], session), log_dir)
+        cluster.env = {
+            "FMSG_API_URL": cluster.api_url,
             "FMSG_REDIS_URL": redis_url or server.url,
             "FMSG_SEAL_KEY": SealKeys.generate(),
             "FMSG_METRICS_PORT": "0",
             **(env or {}),
         }
-        await stack.enter_async_context(house)
+        await stack.enter_async_context(cluster)
         counts = {"front": sizes.fronts, "daemon": sizes.daemons, "worker": sizes.workers}
-        planned = [house.plan(role) for role, count in counts.items() for _ in range(count)]
-        house.urls += [f"http://127.0.0.1:{port}/mcp" for port in house.ports]
-        await asyncio.gather(*(house.open(part) for part in planned))
-        yield house
+        planned = [cluster.plan(role) for role, count in counts.items() for _ in range(count)]
+        cluster.urls += [f"http://127.0.0.1:{port}/mcp" for port in cluster.ports]
+        await asyncio.gather(*(cluster.open(part) for part in planned))
+        yield cluster
