@@ -180,11 +180,11 @@ class ByteBudget:
         for waiter in tuple(self._waiting):
             if self._total >= self._limits.total_bytes:
                 break
-            if self._shortage(waiter.caller, waiter.size) is None:
+            # One that was cancelled goes by itself in its next step.
+            if not waiter.granted.done() and self._shortage(waiter.caller, waiter.size) is None:
                 self._waiting.remove(waiter)
-                if not waiter.granted.done():
-                    self._count(waiter.caller, waiter.size)
-                    waiter.granted.set_result(None)
+                self._count(waiter.caller, waiter.size)
+                waiter.granted.set_result(None)
 
     def _count(self, caller: CallerKey, size: int) -> None:
         self._by_caller[caller] = self._by_caller.get(caller, 0) + size

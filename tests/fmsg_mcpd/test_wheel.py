@@ -68,6 +68,15 @@ def test_the_wheel_takes_one_name(wheel: Path) -> None:
     assert {name for name in names if not name.endswith(".dist-info")} == {"fmsg_mcpd"}
 
 
+def test_the_page_of_the_sandbox_is_in_the_wheel(wheel: Path) -> None:
+    """With the licences of what it was given."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    static = Path(__file__).parents[2] / "sandbox" / "page" / "static"
+    for path in (path for path in static.rglob("*.*") if path.is_file()):
+        assert f"fmsg_mcpd/sandbox/page/static/{path.relative_to(static).as_posix()}" in names
+    assert "fmsg_mcpd/pages/style.css" in names
+
+
 def test_the_packages_page_has_no_link_that_leads_nowhere(wheel: Path) -> None:
     """The README is the page of the package, where there are no files beside it."""
     archive = zipfile.ZipFile(wheel)

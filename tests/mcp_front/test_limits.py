@@ -149,6 +149,19 @@ class TestByteBudget:
             budget.give_back(ANN, 8 * MIB)
         assert budget.total == 0
 
+    async def test_room_that_comes_while_a_waiter_is_being_cancelled_goes_to_the_next(self) -> None:
+        budget = uploads()
+        budget.take(ANN, 8 * MIB)
+        leaving, staying = (asyncio.ensure_future(budget.take_soon(ANN, 8 * MIB)) for _ in range(2))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        budget.give_back(ANN, 8 * MIB)
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        await asyncio.wait_for(staying, 5)
+        budget.give_back(ANN, 8 * MIB)
+        assert budget.total == 0
+
 
 class TestByteShare:
     def test_little_costs_nothing(self) -> None:

@@ -55,6 +55,13 @@ def test_every_command_exists_with_its_options(page: Path) -> None:
             assert options <= known[name], line
 
 
+def test_every_file_on_the_way_from_a_push_to_a_result_exists() -> None:
+    """The page for newcomers names files in its picture as well."""
+    named = re.findall(r"\b(?:\w+/)+\w+\.py\b", (ROOT / "docs" / "how-it-works.md").read_text())
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 @every_page
 def test_every_target_of_make_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

@@ -262,7 +262,7 @@ class App extends Component {
         ${state.naming
           ? html`<form class="row" onSubmit=${this.newPerson}>
               <label class="offscreen" for="new">Name of the new address</label>
-              <input id="new" name="address" required placeholder="carla" autocomplete="off" />
+              <input id="new" type="text" name="address" required placeholder="carla" autocomplete="off" />
               <button class="main">Make it</button></form>`
           : html`<button onClick=${() => this.setState({ naming: true }, () => document.getElementById("new")?.focus())}>New address</button>`}
         <span class=${`pill ${kind}`} role="status" aria-label="Connection">${text}</span>

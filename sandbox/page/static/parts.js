@@ -203,10 +203,10 @@ export class Write extends Component {
       onDrop=${(event) => (event.preventDefault(), this.take(event.dataTransfer.files))}>
       <h2>${draft.title}</h2>
       <div><label for="to">To (@user@domain, several with commas)</label>
-        <input id="to" list="addresses" required autocomplete="off" value=${to} onInput=${set("to")} /></div>
+        <input id="to" type="text" list="addresses" required autocomplete="off" value=${to} onInput=${set("to")} /></div>
       ${draft.add
         ? null
-        : html`${draft.pid ? null : html`<div><label for="topic">Topic</label><input id="topic" value=${topic} onInput=${set("topic")} /></div>`}
+        : html`${draft.pid ? null : html`<div><label for="topic">Topic</label><input id="topic" type="text" value=${topic} onInput=${set("topic")} /></div>`}
           <div><label for="text">Message</label><textarea id="text" rows="6" value=${text} onInput=${set("text")}></textarea></div>
           <label class="row"><input type="checkbox" checked=${this.state.markdown} onChange=${(event) => this.setState({ markdown: event.target.checked })} /> Markdown</label>
           <div><label for="files">Files: choose, or drop them here</label>

@@ -97,6 +97,30 @@ def _objects(schema: Any) -> list[dict[str, Any]]:
     return own + [found for value in schema.values() for found in _objects(value)]
 
 
+@PROFILES
+def test_schemas_of_results_survive_an_upgrade_and_a_translation(settings: FrontSettings) -> None:
+    """Clients remember an ``enum``, and those that translate schemas may refuse a list of types or an empty schema."""
+    for tool in tools_for(settings).values():
+        assert tool.definition.title
+        shown = json.dumps(tool.definition.output_schema)
+        assert '"enum"' not in shown, tool.name
+        assert '"type": [' not in shown, tool.name
+        assert "{}" not in shown, tool.name
+        assert '"type": [' not in json.dumps(tool.definition.input_schema), tool.name
+
+
+def test_files_are_read_and_written_only_where_the_operator_named_a_directory() -> None:
+    for settings, files in ((HTTP, False), (STDIO, False), (LOCAL, True)):
+        tools = tools_for(settings)
+        download = tools["download_attachment"].definition
+        assert download.annotations is not None
+        assert download.annotations.read_only_hint is not files
+        assert ("save_to" in download.input_schema["properties"]) is files
+        for name in ("send_message", "reply"):
+            items = tools[name].definition.input_schema["properties"]["attachments"]["items"]
+            assert ("path" in items["properties"]) is files
+
+
 def test_definitions_need_no_configuration_and_are_the_same_every_time() -> None:
     assert wire(HTTP) == wire(HTTP)
     assert [tool["name"] for tool in wire(STDIO)] == [tool["name"] for tool in wire(HTTP)]
