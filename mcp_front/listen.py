@@ -1,7 +1,7 @@
 """``subscriptions/listen`` (MCP 2026-07-28): tells a client that its own inbox has changed, and nothing more.
 
-An event says "look again", so nothing is kept or replayed: several arrivals may be one event, and a client that was
-away lists its inbox. The ledger's doorbell is a hint; the ledger is read now and then all the same, and the host's list
+An event says "look again", so nothing is stored or replayed: several arrivals may be one event, and a client that was
+away lists its inbox. Notifications are hints; the ledger is read now and then all the same, and the host's list
 where no live feed fills the ledger.
 """
 
@@ -27,8 +27,8 @@ from telemetry import metrics
 INBOX_URI = "fmsg://inbox"
 """The caller's own inbox; the only resource that changes."""
 LIVE_LOOK_S = 30.0
-"""Between looks at the ledger while a live feed fills it: how late an event can be whose bell was lost. Also how often
-the caller is reported active and its key is confirmed, both of which last a minute or more."""
+"""Between looks at the ledger while a live feed fills it: how late an event can be whose notification was lost. Also how
+often the key is confirmed, which lasts a minute or more."""
 POLL_LOOK_S = 5.0
 """Between looks at the host's list while no feed is live."""
 GAP_S = 0.25

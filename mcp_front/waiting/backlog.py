@@ -146,42 +146,78 @@ async def read_backlog(
     it began, are recorded instead. Raises what the host and what the ledger raise.
     """
     order = ListOrder(await ledger.late(caller))
-    sorter = _Sorter(api, ledger, caller, address, state)
-    place = order.rank(origin.id)
-    after = place if origin.exact else (origin.id, START)
-    from_id, hint, margin, calls = after[0], origin.offset, 0 if origin.early_s is None else MARGIN, 0
-    below: list[Seen] = []
-    while True:
-        around = await look_around(api, from_id, hint=hint, margin=margin)
-        newer = [seen for seen in await sorter.missing(around.newer) if seen.id not in order]
-        if margin:
-            below = [seen for seen in await sorter.missing(around.older) if seen.id != origin.id]
-        complete = around.top or around.newer[-1].id > sorter.state.baseline.newest_id
-        end = END_RANK if complete else (around.newer[-1].id, END)
-        passed = order.late_between(after, end)
-        owed = [id_ for id_ in passed if order.rank(id_) > place or id_ > origin.id]
-        late = await sorter.fetch(owed[:MAX_LATE_AT_ONCE])
+    reading = _Reading(api, _Sorter(api, ledger, caller, address, state), order, origin)
+    while not await reading.stretch():
+        pass  # all of it is in the ledger, or drafts: what is not may still follow
+    return reading.backlog(state)
+
+
+class _Reading:
+    """One reading of the list after an origin, a stretch at a time."""
+
+    def __init__(self, api: WaitApi, sorter: _Sorter, order: ListOrder, origin: Origin) -> None:
+        self._api = api
+        self._sorter = sorter
+        self._order = order
+        self._origin = origin
+        self._place = order.rank(origin.id)
+        self._after = self._place if origin.exact else (origin.id, START)
+        self._from_id, self._hint = self._after[0], origin.offset
+        self._margin = 0 if origin.early_s is None else MARGIN
+        self._below: list[Seen] = []
+        self._found: dict[int, Seen] = {}
+        self._passed: list[int] = []
+        self._offsets: dict[int, int] = {}
+        self._complete = False
+        self._calls = 0
+
+    async def stretch(self) -> bool:
+        """Read on; whether there is something to return, or nothing more before the ledger."""
+        around = await look_around(self._api, self._from_id, hint=self._hint, margin=self._margin)
+        newer = [seen for seen in await self._sorter.missing(around.newer) if seen.id not in self._order]
+        if self._margin:
+            older = await self._sorter.missing(around.older)
+            self._below = [seen for seen in older if seen.id != self._origin.id]
+        self._complete = around.top or around.newer[-1].id > self._sorter.state.baseline.newest_id
+        late, end = await self._late(END_RANK if self._complete else (around.newer[-1].id, END))
+        found = (*self._early(), *newer, *late)
+        self._found = {seen.id: seen for seen in found if self._order.rank(seen.id) <= end}
+        self._offsets = {message.id: around.offset - 1 - at for at, message in enumerate(around.newer)}
+        self._calls += around.calls + len(late)
+        if self._found or self._complete:
+            return True
+        self._from_id, self._hint, self._margin = around.newer[-1].id, around.offset - len(around.newer), 0
+        return False
+
+    def _early(self) -> list[Seen]:
+        early_s = self._origin.early_s
+        return [] if early_s is None else [seen for seen in self._below if seen.sent_at_s > early_s]
+
+    async def _late(self, end: Rank) -> tuple[list[Seen], Rank]:
+        """The late ones up to a place, and how far the stretch reaches where there are too many of them."""
+        rank = self._order.rank
+        self._passed = self._order.late_between(self._after, end)
+        owed = [id_ for id_ in self._passed if rank(id_) > self._place or id_ > self._origin.id]
         if len(owed) > MAX_LATE_AT_ONCE:
-            complete, end = False, order.rank(owed[MAX_LATE_AT_ONCE - 1])
-        early = [seen for seen in below if origin.early_s is not None and seen.sent_at_s > origin.early_s]
-        found = {seen.id: seen for seen in (*early, *newer, *late) if order.rank(seen.id) <= end}
-        calls += around.calls + len(late)
-        if found or complete:
-            break
-        # All of it is in the ledger (or drafts): what is not may still follow.
-        from_id, hint, margin = around.newer[-1].id, around.offset - len(around.newer), 0
-    entries = sorted(found.values(), key=lambda seen: order.rank(seen.id))
-    first = frozenset(seen.id for seen in entries if order.rank(seen.id) < place)
-    met = {origin.id, *(seen.id for seen in below), *passed} if first else set()
-    return Backlog(
-        entries=_rooted(entries, returned=sorter.returned),
-        early=first,
-        beside=frozenset(id_ for id_ in met if id_ not in found and order.rank(id_) <= place),
-        offsets={message.id: around.offset - 1 - at for at, message in enumerate(around.newer)},
-        complete=complete,
-        state=state,
-        calls=calls,
-    )
+            owed = owed[:MAX_LATE_AT_ONCE]
+            self._complete, end = False, rank(owed[-1])
+        return await self._sorter.fetch(owed), end
+
+    def backlog(self, state: LedgerState) -> Backlog:
+        """What was found, in the one order."""
+        rank, place = self._order.rank, self._place
+        entries = sorted(self._found.values(), key=lambda seen: rank(seen.id))
+        early = frozenset(seen.id for seen in entries if rank(seen.id) < place)
+        met = {self._origin.id, *(seen.id for seen in self._below), *self._passed} if early else set()
+        return Backlog(
+            entries=_rooted(entries, returned=self._sorter.returned),
+            early=early,
+            beside=frozenset(id_ for id_ in met if id_ not in self._found and rank(id_) <= place),
+            offsets=self._offsets,
+            complete=self._complete,
+            state=state,
+            calls=self._calls,
+        )
 
 
 class _Sorter:

@@ -108,7 +108,8 @@ class WaitSettings(msgspec.Struct, frozen=True, kw_only=True):
     poll_max_s: float = 30.0
     """The same while the host fails: it doubles up to here."""
     reread_s: float = 17.5
-    """Between safety re-reads of the ledger (with jitter): how late a message can be whose bell was lost."""
+    """Between safety re-reads of the ledger (with jitter): how late a message can be whose notification was
+    lost."""
     confirm_s: float = 60.0
     """How old the host's acceptance of the key may be when something from the ledger alone is returned."""
     progress_s: float = 15.0

@@ -1,4 +1,4 @@
-"""The safety re-read of all waits of a process: a bell may be lost, and then this finds the message.
+"""The safety re-read of all waits of a process: a notification may be lost, and this finds the message then.
 
 A wait at rest is looked at some time after it last looked for itself, many of them with two commands: where its
 caller's ledger ends, and whether the caller's feed still is what it was. Only a wait for which something moved is woken
@@ -18,7 +18,7 @@ from ledger.values import CallerKey, Head
 log = logging.getLogger(__name__)
 
 SLACK_S = 0.25
-"""What falls due so soon after is looked at together: a message whose bell was lost is as much later."""
+"""What falls due so soon after is looked at together: a message whose notification was lost is as much later."""
 AT_ONCE = 250
 """Waits looked at together: some hundred microseconds for Redis, a millisecond for us."""
 

@@ -1,7 +1,7 @@
 """All waits of one process.
 
-A held call costs a coroutine of its own request, one listener at the doorbell and one timer: no task, no connection and
-no blocked command. What many of them need (the word on a feed, a look at the host's list) is asked for once.
+A held call costs a coroutine of its own request, one listener for notifications and one timer: no task, no connection
+and no blocked command. What many of them need (a feed's state, a look at the host's list) is asked for once.
 """
 
 from __future__ import annotations
