@@ -27,8 +27,8 @@ from telemetry import metrics
 INBOX_URI = "fmsg://inbox"
 """The caller's own inbox; the only resource that changes."""
 LIVE_LOOK_S = 30.0
-"""Between looks at the ledger while a live feed fills it: how late an event can be whose notification was lost. Also how
-often the key is confirmed, which lasts a minute or more."""
+"""Between looks at the ledger while a live feed fills it: how late an event can be whose notification was lost. Also
+how often the key is confirmed, which lasts a minute or more."""
 POLL_LOOK_S = 5.0
 """Between looks at the host's list while no feed is live."""
 GAP_S = 0.25
