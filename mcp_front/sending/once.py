@@ -55,7 +55,7 @@ PATIENCE_S = 40.0
 """How long it waits: until a dead owner's lease is over, and below the 60 s at which clients cut a call."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored for a key. ``time_s`` is set once the message is sent."""
 
     content: str
@@ -66,7 +66,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    record: Record | None
+    record: KeyRecord | None
     version: int
 
 
@@ -192,8 +192,8 @@ class Once:
         await self._change(draft_id=None)
         return None
 
-    def _ours(self, draft_id: int | None) -> Record:
-        return Record(
+    def _ours(self, draft_id: int | None) -> KeyRecord:
+        return KeyRecord(
             content=self._content,
             owner=self._owner,
             lease_until_s=self._clock() + LEASE_S,
@@ -212,12 +212,12 @@ class Once:
                 await self._load()  # Raises `Unreadable` where it is not another call but damage.
                 raise Lost
 
-    def _read(self, stored: Versioned) -> Record | None:
+    def _read(self, stored: Versioned) -> KeyRecord | None:
         """What is stored. Raises `Unreadable`: taken for nothing, it would let a message be sent twice."""
         if not stored.version:
             return None
         try:
-            return msgspec.json.decode(stored.data, type=Record)
+            return msgspec.json.decode(stored.data, type=KeyRecord)
         except msgspec.DecodeError:
             tell_unreadable(KIND, caller=self._post.caller)
             raise Unreadable from None
@@ -226,7 +226,7 @@ class Once:
         stored = await self._documents.load(self._post.caller, KIND, self._name)
         return _Stored(self._read(stored), stored.version)
 
-    async def _store(self, record: Record, *, expected: int) -> bool:
+    async def _store(self, record: KeyRecord, *, expected: int) -> bool:
         """Whether nobody was faster. What is stored then is remembered: the next change need not load it."""
         self._stored = None  # Where no answer comes, it is not known.
         version = await self._documents.store(

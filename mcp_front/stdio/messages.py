@@ -20,7 +20,7 @@ BEFORE_INITIALIZE = frozenset({"initialize", "ping"})
 _BOM = "\ufeff"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class LineAnswer(msgspec.Struct, frozen=True):
     """A line to write, without its end."""
 
     line: bytes
@@ -33,7 +33,7 @@ class LineReader:
         self._first = True
         self._begun = False
 
-    def read(self, line: bytes) -> types.JSONRPCMessage | Answer | None:
+    def read(self, line: bytes) -> types.JSONRPCMessage | LineAnswer | None:
         """The message in a line, or the error that answers it; None where there is nothing to do."""
         try:
             text = line.decode()
@@ -49,7 +49,7 @@ class LineReader:
             return error(None, types.INVALID_REQUEST, "The line is not one JSON-RPC message; batches are not served.")
         return self._message(fields)
 
-    def _message(self, fields: dict[str, Any]) -> types.JSONRPCMessage | Answer | None:
+    def _message(self, fields: dict[str, Any]) -> types.JSONRPCMessage | LineAnswer | None:
         request_id, method = fields.get("id"), str(fields.get("method"))
         if "method" not in fields and ("result" in fields or "error" in fields):
             return None  # An answer, though this server asks its client nothing.
@@ -86,10 +86,10 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
-def error(request_id: object, code: int, text: str) -> Answer:
+def error(request_id: object, code: int, text: str) -> LineAnswer:
     """The answer to a line that is not served."""
     fields = {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}}
-    return Answer(json.dumps(fields).encode())
+    return LineAnswer(json.dumps(fields).encode())
 
 
 def cancelled_request(message: types.JSONRPCMessage) -> types.RequestId | None:

@@ -31,7 +31,7 @@ from mcp_front.server import Ctx, NotConfigured, build_server, client_name
 from mcp_front.settings import FrontSettings
 from mcp_front.stdio.early_initialize import AlreadyRead
 from mcp_front.stdio.file_descriptors import ClientDescriptors
-from mcp_front.stdio.messages import Answer, LineReader, cancelled_request, error
+from mcp_front.stdio.messages import LineAnswer, LineReader, cancelled_request, error
 from mcp_front.stdio.pipes import Lines, LineTooLong, Sink, lines_from, sink_to
 from mcp_front.tools.context import Progress, ToolContext
 from mcp_front.tools.registry import tools_for
@@ -272,7 +272,7 @@ async def _read(
         if not line:
             return
         message = reader.read(line)
-        if isinstance(message, Answer):
+        if isinstance(message, LineAnswer):
             await output.write(message.line)
         elif message is not None:
             traffic.came(message)

@@ -50,7 +50,7 @@ Prepare = Callable[[Uploads], Awaitable[Outgoing]]
 """Makes the message; may ask the host, but changes nothing there."""
 
 
-class Attachment(Arguments, frozen=True, kw_only=True):
+class AttachmentArgument(Arguments, frozen=True, kw_only=True):
     """A file in the arguments."""
 
     elsewhere: ClassVar[Mapping[str, str]] = {
@@ -66,7 +66,7 @@ class Attachment(Arguments, frozen=True, kw_only=True):
 class HostedAttachment(Arguments, frozen=True, kw_only=True):
     """A file in the arguments, or one that was uploaded before."""
 
-    elsewhere: ClassVar[Mapping[str, str]] = Attachment.elsewhere
+    elsewhere: ClassVar[Mapping[str, str]] = AttachmentArgument.elsewhere
 
     filename: Annotated[Filled, Meta(description="Bare name")]
     data_base64: Annotated[str, Meta(description="Content")] | None = None
@@ -94,7 +94,7 @@ class Sending(Arguments, frozen=True, kw_only=True):
     type: Annotated[Filled, Meta(description="Media type of the body")] = DEFAULT_TYPE
     important: Annotated[bool, Meta(description="Mark as important")] = False
     no_reply: Annotated[bool, Meta(description="Ask for no reply")] = False
-    attachments: tuple[Attachment, ...] | tuple[HostedAttachment, ...] | tuple[LocalAttachment, ...] = ()
+    attachments: tuple[AttachmentArgument, ...] | tuple[HostedAttachment, ...] | tuple[LocalAttachment, ...] = ()
     idempotency_key: (
         Annotated[
             Filled, Meta(max_length=200, description="For safe retries: within a day the same key never sends twice")
@@ -113,7 +113,7 @@ class NewThread(Sending, frozen=True, kw_only=True):
 class SendMessage(NewThread, frozen=True, kw_only=True):
     """A new thread, with files in the arguments."""
 
-    attachments: tuple[Attachment, ...] = ()
+    attachments: tuple[AttachmentArgument, ...] = ()
 
 
 class SendMessageHosted(NewThread, frozen=True, kw_only=True):
@@ -128,7 +128,7 @@ class SendMessageLocally(NewThread, frozen=True, kw_only=True):
     attachments: tuple[LocalAttachment, ...] = ()
 
 
-class Answer(Sending, frozen=True, kw_only=True):
+class ReplyArguments(Sending, frozen=True, kw_only=True):
     """An answer."""
 
     id: Annotated[Reference, Meta(description="Message replied to")]
@@ -136,19 +136,19 @@ class Answer(Sending, frozen=True, kw_only=True):
     allow_no_reply: Annotated[bool, Meta(description="Reply although the message asks for none")] = False
 
 
-class Reply(Answer, frozen=True, kw_only=True):
+class Reply(ReplyArguments, frozen=True, kw_only=True):
     """An answer, with files in the arguments."""
 
-    attachments: tuple[Attachment, ...] = ()
+    attachments: tuple[AttachmentArgument, ...] = ()
 
 
-class ReplyHosted(Answer, frozen=True, kw_only=True):
+class ReplyHosted(ReplyArguments, frozen=True, kw_only=True):
     """An answer, with files that were uploaded before."""
 
     attachments: tuple[HostedAttachment, ...] = ()
 
 
-class ReplyLocally(Answer, frozen=True, kw_only=True):
+class ReplyLocally(ReplyArguments, frozen=True, kw_only=True):
     """An answer, with files by path."""
 
     attachments: tuple[LocalAttachment, ...] = ()
@@ -169,7 +169,7 @@ async def _send_message(context: ToolContext, arguments: NewThread) -> ToolResul
     return await _sent(context, arguments, prepare, to, about=("send_message", to.addresses), parent_id=None)
 
 
-async def _reply(context: ToolContext, arguments: Answer) -> ToolResult:
+async def _reply(context: ToolContext, arguments: ReplyArguments) -> ToolResult:
     parent_id = parse_reference(arguments.id)
     chosen = resolve_all(context.directory, arguments.recipients or (), argument="recipients")
     caller = context.caller
@@ -380,7 +380,7 @@ def _send(takes: type[NewThread]) -> Tool:
     )
 
 
-def _answer(takes: type[Answer]) -> Tool:
+def _answer(takes: type[ReplyArguments]) -> Tool:
     return define(
         _reply,
         "reply",

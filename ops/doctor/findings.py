@@ -98,7 +98,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return Finding(check=self.name, level=level, tried=self.tried, came=came, do=do, outage=outage)
 
 
-class Clean:
+class Scrubber:
     """Takes every secret that the doctor was given out of what it shows."""
 
     def __init__(self, secrets: Iterable[str | None]) -> None:

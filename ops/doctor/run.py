@@ -16,7 +16,7 @@ from ledger.redis.topology import parse_url
 from ledger.seal import SealKeyInvalid, SealKeys
 from mcp_front.settings import HttpSettings
 from ops import interrupt, parts
-from ops.doctor.findings import HIDDEN, Clean, Finding, exit_status, line, summary, to_json
+from ops.doctor.findings import HIDDEN, Finding, Scrubber, exit_status, line, summary, to_json
 from ops.doctor.host import HostChecks
 from ops.doctor.local import QUOTED, SERVING, check_admission, check_configuration, check_files, check_own_server
 from ops.doctor.proxy import check_proxy
@@ -87,7 +87,7 @@ async def _run(
 ) -> list[Finding]:
     if aloud:
         print(f"Looking at this environment as one for {'a fleet' if role == 'fleet' else f'`{role}`'}.\n")
-    clean = Clean(secrets_of(environ, key))
+    clean = Scrubber(secrets_of(environ, key))
     findings = []
     async for finding in examine(options, environ, role=role, key=key):
         findings.append(clean.finding(finding))
@@ -99,7 +99,7 @@ async def _run(
 async def examine(
     options: DoctorOptions, environ: Mapping[str, str], *, role: str, key: str | None = None
 ) -> AsyncIterator[Finding]:
-    """All findings, in order. They may hold secrets still: `Clean` takes those out."""
+    """All findings, in order. They may hold secrets still: `Scrubber` takes those out."""
     configuration = check_configuration(environ, role=role)
     settings = configuration.settings
     if options.wants("configuration"):

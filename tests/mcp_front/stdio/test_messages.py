@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_front.stdio.messages import VERSION_KEY, Answer, LineReader, cancelled_request
+from mcp_front.stdio.messages import VERSION_KEY, LineAnswer, LineReader, cancelled_request
 
 INITIALIZE = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {}}
 
@@ -23,7 +23,7 @@ def begun() -> LineReader:
 
 def answered(line: bytes, reader: LineReader | None = None) -> dict[str, Any]:
     answer = (reader or begun()).read(line)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, LineAnswer)
     told: dict[str, Any] = json.loads(answer.line)
     return told
 
@@ -124,7 +124,7 @@ JSON = st.recursive(
 )
 def test_every_line_with_an_id_that_asks_for_something_gets_a_message_or_an_answer(fields: dict[str, Any]) -> None:
     came = begun().read(json.dumps(fields).encode())
-    if isinstance(came, Answer):
+    if isinstance(came, LineAnswer):
         assert json.loads(came.line)["id"] == fields.get("id")
     elif came is None:
         assert "method" not in fields

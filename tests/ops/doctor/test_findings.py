@@ -10,9 +10,9 @@ from ops.doctor.findings import (
     OUTAGE,
     WRONG,
     Check,
-    Clean,
     Finding,
     Level,
+    Scrubber,
     Trouble,
     exit_status,
     is_fit,
@@ -68,7 +68,7 @@ def test_what_cannot_be_checked_is_said() -> None:
 
 
 def test_no_secret_is_shown() -> None:
-    clean = Clean(["hunter2", "hunter2-and-more", None, "", "abc"])
+    clean = Scrubber(["hunter2", "hunter2-and-more", None, "", "abc"])
     shown = clean.finding(
         finding(tried="try hunter2-and-more", came="abc fmsgk_c2VjcmV0c2VjcmV0 hunter2", do="\x1b[31mred\nhunter2")
     )
