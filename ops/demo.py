@@ -254,12 +254,16 @@ async def converse(agent: Agent, lines: tuple[str, ...], *, after_id: str = "0")
     """An agent that waits and answers politely, one line after another in each thread, and then stops."""
     said: dict[str, int] = {}
     while True:
-        got = await agent.call("wait_for_message", after_id=after_id, settle_seconds=1)
+        try:
+            got = await agent.call("wait_for_message", after_id=after_id, settle_seconds=1)
+        except ToolFailed:  # somebody plays with the faults
+            await asyncio.sleep(THINKING_S)
+            continue
         after_id = got["after_id"]
         number = said.get(got["thread_root_id"] or "", 0)
         if got["status"] != "message" or number == len(lines):
             continue
         said[got["thread_root_id"]] = number + 1
         await asyncio.sleep(THINKING_S)
-        with contextlib.suppress(ToolFailed):  # somebody played with the faults, and the next message is answered
+        with contextlib.suppress(ToolFailed):  # the next message is answered
             await agent.call("reply", id=got["reply_target_id"], body=lines[number], type="text/markdown")

@@ -24,6 +24,7 @@ from mcp_front.tools.wait import SETTLE_S
 from ops.caller.view import look_at
 from ops.connect import ServerTarget, snippets
 from sandbox.control import Control
+from sandbox.page import NoInsight
 
 WAITS_SHOWN = 8
 """Waits of an address that the page shows, the newest first."""
@@ -198,22 +199,12 @@ def result_in(answer: bytes) -> Mapping[str, Any]:
     return {}
 
 
-class Snippets:
+class Snippets(NoInsight):
     """Insight into a host by itself: how to connect an agent that is a process of its own."""
-
-    faults: Mapping[str, str] = {}
 
     def snippets(self, address: str, key: str, *, api_url: str) -> Sequence[Mapping[str, str]]:
         """For a process that the agent host starts."""
         return _plain(ServerTarget(api_url=api_url, key=key))
-
-    async def look(self, address: str) -> Mapping[str, Any] | None:
-        """Such an agent keeps its ledger in its own process."""
-        return None
-
-    async def strike(self, name: str) -> None:
-        """There is no other process to make fail."""
-        raise KeyError(name)
 
 
 class FleetInsight:

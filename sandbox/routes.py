@@ -67,7 +67,7 @@ async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Count the request, let a fault strike, authorize, answer."""
     core = request.app[CORE]
     if request.path == "/" or request.path.startswith(CONTROL_PREFIX):
-        return await _control(request, handler)
+        return await _answer(request, handler, _refuse_other_sites)
     route = request.match_info.route.name or "unknown"
     core.faults.requests[route] += 1
     loses_answer = False
@@ -76,14 +76,14 @@ async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
         if struck is not None:
             return struck
         loses_answer = core.faults.loses_answer(route)
-    response = await _answer(request, handler, route)
+    response = await _answer(request, handler, _authorize)
     core.faults.statuses[f"{route} {response.status}"] += 1
     return _cut(request) if loses_answer else response
 
 
-async def _control(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _answer(request: web.Request, handler: Handler, admit: Callable[[web.Request], None]) -> web.StreamResponse:
     try:
-        _refuse_other_sites(request)
+        admit(request)
         return await handler(request)
     except Refused as refused:
         return refused.response()
@@ -104,24 +104,17 @@ def _refuse_other_sites(request: web.Request) -> None:
         raise Refused(403, "this surface answers only to its own page, and to programs on this machine")
 
 
-async def _answer(request: web.Request, handler: Handler, route: str) -> web.StreamResponse:
-    core = request.app[CORE]
-    try:
-        if route not in ("token", "unknown"):
-            if request.headers.get("X-FMSG-Act-As", "").strip():
-                raise Refused(403, "act-as is only available with identity-provider authentication")
-            claims = core.accounts.authorize(
-                _authorization(request, route),
-                source_ip=source_ip(request),
-                leeway_s=core.switches.token_leeway_s,
-            )
-            request[CALLER] = claims.sub
-            request[CLAIMS] = claims
-        return await handler(request)
-    except Refused as refused:
-        return refused.response()
-    except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
-        return web.Response(status=404, text="404 page not found")
+def _authorize(request: web.Request) -> None:
+    """Set the caller of a protected route. 401 or 403 for a token or key that is refused."""
+    core, route = request.app[CORE], request.match_info.route.name
+    if route is None or route == "token":
+        return
+    if request.headers.get("X-FMSG-Act-As", "").strip():
+        raise Refused(403, "act-as is only available with identity-provider authentication")
+    leeway_s = core.switches.token_leeway_s
+    claims = core.accounts.authorize(_authorization(request, route), source_ip=source_ip(request), leeway_s=leeway_s)
+    request[CALLER] = claims.sub
+    request[CLAIMS] = claims
 
 
 def _authorization(request: web.Request, route: str) -> str | None:

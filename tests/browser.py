@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page, ViewportSize
+    from playwright.async_api import Locator, Page, ViewportSize
 
 ANSWER_MS = 15_000
 """Longest wait for anything a test expects to see."""
@@ -44,6 +44,26 @@ class Tab:
         page.on("console", lambda message: self.said.append(message.text) if message.type != "log" else None)
         page.on("pageerror", lambda error: self.said.append(str(error)))
         page.set_default_timeout(ANSWER_MS)
+
+    # Not `wait_for_function`: it evaluates text in the page, whose policy refuses that.
+
+    async def counts(self, selector: str, number: int) -> None:
+        """Wait until so many elements are there."""
+        from playwright.async_api import expect
+
+        await expect(self.page.locator(selector)).to_have_count(number, timeout=ANSWER_MS)
+
+    async def holds(self, selector: str, value: str) -> None:
+        """Wait until a field holds a value."""
+        from playwright.async_api import expect
+
+        await expect(self.page.locator(selector)).to_have_value(value, timeout=ANSWER_MS)
+
+    async def reads(self, where: Locator, text: str, *, timeout_ms: float = ANSWER_MS) -> None:
+        """Wait until an element reads so."""
+        from playwright.async_api import expect
+
+        await expect(where).to_have_text(text, timeout=timeout_ms)
 
     async def picture(self, name: str) -> None:
         """Keep a picture."""

@@ -5,7 +5,7 @@ The page uses the public routes of the Web API and the control surface. What nei
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Protocol
 
@@ -23,8 +23,6 @@ PREFIX = f"{CONTROL_PREFIX}/page"
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "txt": "text/plain"}
 
 _ASSETS = ("app.js", "api.js", "parts.js", "text.js", "vendor/preact.js", "vendor/htm.js", "vendor/LICENSES.txt")
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Insight(Protocol):

@@ -163,11 +163,8 @@ async def test_one_watches_a_settle_window_close_and_counts_through_faults(clust
 
 async def everything_returned(tab: Tab, sent: int) -> None:
     """Wait until so many messages were sent, and all of them returned."""
-    await tab.page.wait_for_function(
-        "sent => [...document.querySelectorAll('.counts b')].slice(0, 2).every((one) => one.innerText === sent)",
-        arg=str(sent),
-        timeout=90_000,
-    )
+    for number in (0, 1):
+        await tab.reads(tab.page.get_by_label("Count").locator("b").nth(number), str(sent), timeout_ms=90_000)
 
 
 async def test_the_first_picture_is_the_product_working(tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ class App extends Component {
       }
     }
     this.setState({ now: Date.now() / 1000 });
-    setTimeout(() => this.look(), LOOK_MS);
+    setTimeout(() => this.look(), this.state.seen === null ? 10 * LOOK_MS : LOOK_MS);
   }
 
   render(_, state) {
