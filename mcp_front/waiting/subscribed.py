@@ -39,6 +39,9 @@ from mcp_front.waiting.subscriptions import (
 )
 
 KIND = "subscription"
+DELETED = "deleted_subscription"
+DELETED_TTL_S = 600.0
+"""Longer than any call is held: one that waits on the subscription must tell a deletion from a flushed store."""
 
 
 class SubscriptionRecord:
@@ -79,6 +82,10 @@ class SubscriptionRecord:
     async def restore(self) -> bool:
         """Store what is gone as it was last seen; False where somebody was faster."""
         return self.state is not None and await self.store(self.state)
+
+    async def was_deleted(self) -> bool:
+        """Whether somebody deleted it a moment ago."""
+        return bool((await self._documents.load(self._caller, DELETED, self.name)).version)
 
     def deleted(self) -> SubscriptionRefused:
         """What to say where somebody deleted it while the call was held."""
@@ -162,7 +169,6 @@ class SubscriptionPolicy:
         self._after_id = after_id
         self._clock = clock
         self._estranged = False
-        self._may_be_forgotten = False
 
     @property
     def given(self) -> frozenset[int]:
@@ -197,7 +203,7 @@ class SubscriptionPolicy:
         if state is None and self._record.state is None:
             return await self._create(context)
         if state is None:
-            await self._restore(context)
+            await self._restore()
             return None
         check_filters(self._record.name, state, thread_root=context.filters.thread_root, from_=context.filters.from_)
         if not await self._record.acknowledge(self._after_id):
@@ -224,11 +230,9 @@ class SubscriptionPolicy:
         state = begin(position, thread_root=filters.thread_root, from_=filters.from_, now_s=self._clock())
         return await self._record.store(state) and await self._record.acknowledge(self._after_id)
 
-    async def _restore(self, context: StepContext) -> None:
-        """It went while this call was held: with the whole store, or because somebody deleted it."""
-        ledger = await context.ledger.state(context.caller)
-        forgotten = ledger is None or ledger.epoch != self._frontier.epoch
-        if not (self._may_be_forgotten or forgotten):
+    async def _restore(self) -> None:
+        """It went while this call was held: somebody deleted it, or it went with the whole store."""
+        if await self._record.was_deleted():
             raise self._record.deleted()
         await self._record.restore()
 
@@ -289,10 +293,10 @@ class SubscriptionPolicy:
         return harmless_after_id(self._state, self._after_id)
 
     def moved(self, cursor: Cursor | None, *, foreign: bool) -> None:
-        self._estranged = self._may_be_forgotten = True
+        self._estranged = True
 
     def store_failed(self) -> None:
-        self._may_be_forgotten = True
+        return
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -338,4 +342,8 @@ async def list_subscriptions(documents: Documents, caller: CallerKey) -> Sequenc
 
 async def delete_subscription(documents: Documents, caller: CallerKey, name: str) -> bool:
     """Forget a subscription with what it has outstanding; whether there was one."""
-    return await documents.delete(caller, KIND, check_name(name))
+    was_there = await documents.delete(caller, KIND, check_name(name))
+    if was_there:
+        stored = await documents.load(caller, DELETED, name)
+        await documents.store(caller, DELETED, name, b"1", expected=stored.version, ttl_s=DELETED_TTL_S)
+    return was_there

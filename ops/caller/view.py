@@ -20,6 +20,7 @@ KINDS = {
     "idempotency_records": "send",
     "old_positions": "list_positions",
     "ledger_resets": "reset",
+    "deleted_subscriptions": "deleted_subscription",
 }
 """What fronts keep for a caller besides the ledger, and the kind of document it is."""
 
