@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from sandbox.core import Core
 from sandbox.routes import CALLER, CLAIMS, core_of
-
-if TYPE_CHECKING:
-    from sandbox.core import Core
-
 
 _CLOSE_WAIT_S = 1.0
 """How long a closed socket waits for the client's close frame: a sandbox stops quickly."""

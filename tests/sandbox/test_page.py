@@ -278,7 +278,15 @@ async def test_it_is_used_by_keyboard_and_on_a_phone(url: str, host: SandboxHost
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         await page.get_by_role("button", name="Messages").press("Enter")
         assert await page.locator(".list").is_visible()
+        await page.get_by_role("button", name="Thread", exact=True).press("Enter")
+        await page.get_by_role("button", name="Reply", exact=True).press("Enter")
+        await page.keyboard.type("Answered by keyboard.")  # the form has the focus
         await tab.picture("phone-dark")
+        await page.keyboard.press("Escape")
+        await page.get_by_role("button", name="Cancel").press("Enter")
+        await page.get_by_role("button", name="Agent", exact=True).press("Enter")
+        await page.get_by_role("tab", name="What it sees").press("ArrowRight")
+        await page.get_by_role("button", name="Make a key").wait_for()
         unnamed = await page.evaluate(
             "[...document.querySelectorAll('button, input, select, textarea')].filter((one) =>"
             " one.offsetParent && !(one.innerText?.trim() || one.labels?.length || one.ariaLabel))"

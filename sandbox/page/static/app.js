@@ -162,7 +162,20 @@ class App extends Component {
     this.setState({ more: { ...this.state.more, [folder]: got.length === 100 }, older: { ...this.state.older, [folder]: got.length === 100 } });
   });
 
-  write = (draft) => this.setState({ draft, view: "thread" });
+  write = (draft) => this.setState({ draft, view: "thread" }, () => {
+    const form = document.querySelector(".write");
+    form?.scrollIntoView({ block: "nearest" });
+    form?.querySelector(draft.to.length ? "textarea" : "input")?.focus();
+  });
+
+  // Arrow keys go from tab to tab.
+  turn = (event) => {
+    const next = { ArrowRight: "nextElementSibling", ArrowLeft: "previousElementSibling" }[event.key];
+    const tab = next && event.target[next];
+    if (!tab) return;
+    tab.focus();
+    tab.click();
+  };
 
   actions = {
     react: async (message, emoji) => {
@@ -282,8 +295,8 @@ class App extends Component {
           : thread.length ? null : html`<p class="empty">Choose a message, or write one to an agent's address and watch it answer.</p>`}
       </div></section>
       <section class=${`behind stack ${shown("behind")}`} aria-label="Behind the glass">
-        <div class="tabs" role="tablist">
-          ${Object.entries(tabs).map(([which, title]) => html`<button role="tab" aria-selected=${which === tab} onClick=${() => this.setState({ tab: which })}>${title}</button>`)}
+        <div class="tabs" role="tablist" aria-label="Behind the glass" onKeyDown=${this.turn}>
+          ${Object.entries(tabs).map(([which, title]) => html`<button role="tab" aria-selected=${which === tab} tabindex=${which === tab ? 0 : -1} onClick=${() => this.setState({ tab: which })}>${title}</button>`)}
         </div>
         <div><label for="agent">Agent</label>
           <select id="agent" value=${agent} onChange=${(event) => this.watch(event.target.value)}>${choose(agent)}</select></div>
