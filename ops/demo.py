@@ -22,6 +22,7 @@ from ops.connect import ClientName, ServerTarget, snippet
 from ops.insight import FleetInsight, Observer
 from ops.interop import Interop, StepFailed
 from ops.processes import STOP_GRACE_S, Child, ChildFailed
+from ops.terminal import coloured, in_colour
 from sandbox.host import SandboxHost, serve
 
 DOMAINS = ("here.test", "there.test")
@@ -183,9 +184,10 @@ class Demo:
                 interop = Interop(alice=alice, bob=bob, addresses=(here.address, there.address), mcp_url=here.mcp_url)
                 async for step in interop.run():
                     number = step.number
-                    print(f"  {step.number}. {step.title:<44} {step.took_s * 1000:6.0f} ms   {step.checked}")
+                    took = coloured(f"{step.took_s * 1000:6.0f} ms", "32", wanted=in_colour())
+                    print(f"  {step.number}. {step.title:<44} {took}   {step.checked}")
         except (StepFailed, ToolFailed) as error:
-            print(f"  {number + 1}. FAILED: {error}")
+            print(f"  {number + 1}. {coloured('FAILED', '31', wanted=in_colour())}: {error}")
             if self._verbose:
                 for child in cluster.children.values():
                     print(f"\n--- {child.name}\n{child.tail()}")
