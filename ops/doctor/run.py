@@ -14,7 +14,6 @@ import msgspec
 from fmsg.errors import BadInput
 from ledger.redis.topology import parse_url
 from ledger.seal import SealKeyInvalid, SealKeys
-from mcp_front.settings import HttpSettings
 from ops import interrupt, parts
 from ops.doctor.findings import HIDDEN, Finding, Scrubber, exit_status, line, summary, to_json
 from ops.doctor.host import HostChecks
@@ -184,7 +183,7 @@ async def _sign_in(options: DoctorOptions, settings: Settings) -> AsyncIterator[
         yield Finding(check="sign-in", level="failure", tried="read FMSG_MCP_PUBLIC_URL", came=came, do=do)
         return
     if oauth is not None:
-        async for finding in SignInChecks(oauth, endpoint=HttpSettings().path).run():
+        async for finding in SignInChecks(oauth, endpoint=settings.path.rstrip("/")).run():
             yield finding
 
 

@@ -1,4 +1,7 @@
-"""A person connects an assistant in a browser: a real MCP client, two front processes on one port, a real browser."""
+"""A person connects an assistant in a browser: a real MCP client, two fronts behind a proxy, a real browser.
+
+Where there is no proxy on PATH, the two front processes share one port.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -29,6 +32,7 @@ from ledger.seal import SealKeys
 from ops.agent import Agent, ToolFailed
 from ops.processes import Child
 from sandbox.host import SandboxHost, serve
+from tests.fleet.proxy import find_proxy, in_front_of
 from tests.mcp_front.oauth.visitor import fields
 
 CALLBACK = "http://127.0.0.1:9/callback"
@@ -95,6 +99,11 @@ class Fleet:
             yield Agent(client)
 
 
+def logged(directory: Path) -> str:
+    """Everything that the processes and the proxy wrote."""
+    return "".join(log.read_text(errors="replace") for log in directory.rglob("*.log"))
+
+
 @pytest.fixture
 async def fleet(redis_url: str, tmp_path: Path) -> AsyncIterator[Fleet]:
     """A front of two processes whose people sign in."""
@@ -111,13 +120,21 @@ async def fleet(redis_url: str, tmp_path: Path) -> AsyncIterator[Fleet]:
             "FMSG_MCP_PUBLIC_URL": url,
             "FMSG_METRICS_PORT": "0",
         }
-        front = await Child.start("front", "front", "--port", str(port), "--workers", "2", env=env, log_dir=tmp_path)
-        try:
-            await front.announcement("mcp_url")
+        async with AsyncExitStack() as stack:
+
+            async def front(name: str, *arguments: str) -> int:
+                child = await Child.start(name, "front", *arguments, env=env, log_dir=tmp_path)
+                stack.push_async_callback(child.stop)
+                (announced,) = await child.announcement("mcp_url")
+                return urlsplit(announced["mcp_url"]).port or 0
+
+            if find_proxy() is None:
+                await front("front", "--port", str(port), "--workers", "2")
+            else:
+                ports = [await front(f"front-{number}", "--port", "0") for number in (1, 2)]
+                await stack.enter_async_context(in_front_of(ports, tmp_path / "proxy", port=port))
             yield Fleet(url, host, key)
-        finally:
-            await front.stop()
-    assert key not in (tmp_path / "front.log").read_text()
+    assert key not in logged(tmp_path)
 
 
 def by_form(key: str, *, rights: str = "fmsg:write") -> Person:

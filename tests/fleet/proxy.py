@@ -38,15 +38,18 @@ def find_proxy() -> str | None:
 
 
 @contextlib.asynccontextmanager
-async def in_front_of(ports: Sequence[int], directory: Path, *, check_s: float = 1.0) -> AsyncIterator[str]:
+async def in_front_of(
+    ports: Sequence[int], directory: Path, *, check_s: float = 1.0, port: int | None = None
+) -> AsyncIterator[str]:
     """Run a proxy before the fronts at these ports; gives the URL of the MCP endpoint. Raises `NoProxy`.
 
-    ``check_s``: how often it asks them whether they are ready, where it does (HAProxy).
+    ``port`` is its own, a free one where None. ``check_s``: how often it asks them whether they are ready, where it
+    does (HAProxy).
     """
     program = find_proxy()
     if program is None:
         raise NoProxy(INSTALL)
-    port = free_port()
+    port = port or free_port()
     prepare = _haproxy if program.endswith("haproxy") else _nginx
     command = [program, *prepare(directory, port, ports, check_s)]
     log = directory / "proxy.log"
