@@ -13,7 +13,7 @@ import msgspec
 
 from sandbox.records import Account, ApiKey, lowered
 from sandbox.store import Journal
-from sandbox.wire import Refused
+from sandbox.wire import RouteRefused
 
 KEY_PREFIX = "fmsgk_"
 """Every API key begins with it (FMSG-003)."""
@@ -118,15 +118,15 @@ class Accounts:
         return any(claims.iat <= self._expired_until_s.get(name, 0.0) for name in names)
 
     def exchange(self, authorization: str | None, *, source_ip: str | None, life_s: float) -> tuple[str, Claims]:
-        """``POST /fmsg/token``: a token and its claims. Raises `Refused` with the documented statuses and texts."""
+        """``POST /fmsg/token``: a token and its claims. Raises `RouteRefused` in the documented words."""
         scheme, _, credential = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not credential:
-            raise Refused(401, "missing or malformed Authorization header")
+            raise RouteRefused(401, "missing or malformed Authorization header")
         if self.database_down:
-            raise Refused(500, "failed to validate api key")
+            raise RouteRefused(500, "failed to validate api key")
         key = self._key(credential.strip())
         if key.expires_at_s is not None and key.expires_at_s <= self._clock():
-            raise Refused(401, "api key expired")
+            raise RouteRefused(401, "api key expired")
         _check_source(key, source_ip)
         account = self._check_account(key.addr)
         # Later than every token before, so that `expire_tokens` knows old from new whatever the clock does.
@@ -145,17 +145,17 @@ class Accounts:
     def authorize(self, authorization: str | None, *, source_ip: str | None, leeway_s: float) -> Claims:
         """The claims behind a protected request, its key checked again. Only a capital ``Bearer`` is taken."""
         if authorization is None or not authorization.startswith("Bearer ") or len(authorization) == 7:
-            raise Refused(401, "missing or malformed Authorization header")
+            raise RouteRefused(401, "missing or malformed Authorization header")
         claims = self._verify(authorization[7:])
         if self.database_down:
-            raise Refused(500, "failed to validate api key")
+            raise RouteRefused(500, "failed to validate api key")
         if self._is_expired(claims, leeway_s):
-            raise Refused(401, "token expired")
+            raise RouteRefused(401, "token expired")
         key = self.keys.get(claims.api_key_id)
         if key is None or key.revoked:
-            raise Refused(401, "api key revoked")
+            raise RouteRefused(401, "api key revoked")
         if key.expires_at_s is not None and key.expires_at_s <= self._clock():
-            raise Refused(401, "api key expired")
+            raise RouteRefused(401, "api key expired")
         _check_source(key, source_ip)
         self._check_account(key.addr)
         return claims
@@ -165,17 +165,17 @@ class Accounts:
         key = self.keys.get(key_id) if credential.startswith(KEY_PREFIX) else None
         given = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
         if key is None or key.revoked or not hmac.compare_digest(given, key.secret_sha256):
-            raise Refused(401, "invalid api key")
+            raise RouteRefused(401, "invalid api key")
         return key
 
     def _check_account(self, address: str) -> Account:
         if self.identity_service_down:
-            raise Refused(503, "identity service unavailable")
+            raise RouteRefused(503, "identity service unavailable")
         account = self.accounts.get(lowered(address))
         if account is None or not account.known:
-            raise Refused(400, f"User {address} not found")
+            raise RouteRefused(400, f"User {address} not found")
         if not account.may_send:
-            raise Refused(403, f"User {address} not authorised to send new messages")
+            raise RouteRefused(403, f"User {address} not authorised to send new messages")
         return account
 
     def _sign(self, claims: Claims) -> str:
@@ -192,7 +192,7 @@ class Accounts:
         body, _, signature = rest.partition(".")
         expected = _b64(hmac.digest(self._signing_key, f"{head}.{body}".encode("utf-8", "surrogateescape"), "sha256"))
         if not hmac.compare_digest(expected.encode(), signature.encode("utf-8", "surrogateescape")):
-            raise Refused(401, "invalid token")
+            raise RouteRefused(401, "invalid token")
         claims = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=Claims)
         if len(self._verified) >= _MAX_VERIFIED:
             self._verified.clear()
@@ -211,9 +211,9 @@ def _check_source(key: ApiKey, source_ip: str | None) -> None:
     try:
         source = ipaddress.ip_address(source_ip or "")
     except ValueError:
-        raise Refused(401, "invalid source IP") from None
+        raise RouteRefused(401, "invalid source IP") from None
     if not any(source in ipaddress.ip_network(cidr) for cidr in key.cidrs):
-        raise Refused(403, "source IP not allowed")
+        raise RouteRefused(403, "source IP not allowed")
 
 
 def _b64(raw: bytes) -> str:

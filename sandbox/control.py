@@ -22,7 +22,7 @@ from sandbox.records import DELIVERED, Recipient, Record, compressed_bytes, lowe
 from sandbox.routes import CONTROL_PREFIX
 from sandbox.sockets import Socket
 from sandbox.switches import PRESETS, Switches
-from sandbox.wire import Refused, answer, encode, json_object
+from sandbox.wire import RouteRefused, answer, encode, json_object
 
 ASKING: ContextVar[asyncio.Transport | None] = ContextVar("asking", default=None)
 """The connection a control request came in by: it survives what it asks for, so that it can be answered."""
@@ -359,9 +359,9 @@ def _handler(method: Callable[..., Any]) -> Handler:
             if inspect.isawaitable(result):
                 result = await result
         except (msgspec.ValidationError, ValueError) as error:
-            raise Refused(400, str(error)) from None
+            raise RouteRefused(400, str(error)) from None
         except KeyError as error:
-            raise Refused(404, f"unknown: {error.args[0]!r}") from None
+            raise RouteRefused(404, f"unknown: {error.args[0]!r}") from None
         finally:
             ASKING.reset(token)
         return answer({"result": result})

@@ -13,9 +13,9 @@ from sandbox.events import Event, Listener
 from sandbox.faults import Faults
 from sandbox.records import Account, ApiKey, Record, domain_of, lowered
 from sandbox.render import Renderer
-from sandbox.store import MAX_ID, Journal, State
+from sandbox.store import MAX_ID, HostRecords, Journal
 from sandbox.switches import Limits, Switches
-from sandbox.wire import MAX_ID_DIGITS, Refused, encode, is_hash
+from sandbox.wire import MAX_ID_DIGITS, RouteRefused, encode, is_hash
 
 
 class Links:
@@ -54,7 +54,7 @@ class Core:
         journal = Journal(None if store == "memory" else store)
         facts = journal.load("fact", str)
         signing_key = bytes.fromhex(facts.get("signing_key", "")) or secrets.token_bytes(32)
-        self.state = State(clock=clock, journal=journal)
+        self.state = HostRecords(clock=clock, journal=journal)
         self.accounts = Accounts(self.domain, clock=clock, journal=journal, signing_key=signing_key)
         self.renderer = Renderer(self.domain, switches)
         self.listener = Listener(self._frame, shuffle=self._shuffles, rng=rng)
@@ -92,10 +92,10 @@ class Core:
         elif text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS and 0 < int(text) <= MAX_ID:
             message_id = int(text)
         else:
-            raise Refused(400, "invalid message id")
+            raise RouteRefused(400, "invalid message id")
         record = self.state.messages.get(message_id)
         if record is None:
-            raise Refused(404, "message not found")
+            raise RouteRefused(404, "message not found")
         return record
 
     def readable(self, text: str, viewer: str) -> Record:
@@ -103,8 +103,8 @@ class Core:
         record = self.resolve(text)
         if not self.sees(record, viewer):
             if record.is_participant(lowered(viewer)):
-                raise Refused(404, "message not found")
-            raise Refused(403, "access denied")
+                raise RouteRefused(404, "message not found")
+            raise RouteRefused(403, "access denied")
         return record
 
     def sees(self, record: Record, viewer: str) -> bool:

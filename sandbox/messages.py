@@ -11,14 +11,14 @@ from sandbox.core import Core
 from sandbox.federation import dispatch, record_reaction, refuse_here
 from sandbox.records import Batch, Recipient, Record, batch_hash, domain_of, lowered
 from sandbox.store import MAX_ID
-from sandbox.wire import Refused, is_hash
+from sandbox.wire import RouteRefused, is_hash
 
 
 def create_draft(core: Core, caller: str, fields: Mapping[str, Any]) -> Record:
     """``POST /fmsg``: store a draft and return it."""
     record = _draft(core, caller, fields, message_id=0)
     if not record.to:
-        raise Refused(400, "to list must not be empty")
+        raise RouteRefused(400, "to list must not be empty")
     record.id = core.state.take_id()
     core.state.add_draft(record)
     return record
@@ -43,23 +43,23 @@ def delete_draft(core: Core, caller: str, record: Record) -> None:
 def require_draft(record: Record, caller: str) -> None:
     """403 unless the message is a draft of the caller."""
     if lowered(record.from_) != lowered(caller):
-        raise Refused(403, "access denied")
+        raise RouteRefused(403, "access denied")
     if not record.is_draft:
-        raise Refused(403, "message already sent")
+        raise RouteRefused(403, "message already sent")
 
 
 def _draft(core: Core, caller: str, fields: Mapping[str, Any], *, message_id: int) -> Record:
     """The draft in these fields. It may be incomplete: `send` asks for what is missing. ``size`` is ignored."""
     version, media_type, topic = fields.get("version", 0), fields.get("type") or "", fields.get("topic") or ""
     if not isinstance(version, int) or not isinstance(media_type, str) or not isinstance(topic, str):
-        raise Refused(400, "invalid request body: version is a number, type and topic are strings")
+        raise RouteRefused(400, "invalid request body: version is a number, type and topic are strings")
     sender = fields.get("from")
     if not isinstance(sender, str) or lowered(sender) != lowered(caller):
-        raise Refused(403, "from address must match authenticated user")
+        raise RouteRefused(403, "from address must match authenticated user")
     to = _addresses(fields.get("to"), name="to")
     pid = fields.get("pid")
     if pid is not None and topic:
-        raise Refused(400, "topic must be empty when pid is supplied")
+        raise RouteRefused(400, "topic must be empty when pid is supplied")
     if len(topic) > core.limits.topic_bytes or "\0" in topic:
         raise _broken(core, "topic is too long or holds a NUL")
     record = Record(
@@ -75,14 +75,14 @@ def _draft(core: Core, caller: str, fields: Mapping[str, Any], *, message_id: in
         terminal=bool(fields.get("terminal")) and core.switches.terminal,
     )
     if not core.switches.broken_inputs_500 and (fault := _wire_fault(core, record)):
-        raise Refused(400, fault)
+        raise RouteRefused(400, fault)
     if pid is not None:
         _link(core, record, pid)
     return record
 
 
-def _broken(core: Core, text: str) -> Refused:
-    return Refused(500, "failed to create message") if core.switches.broken_inputs_500 else Refused(400, text)
+def _broken(core: Core, text: str) -> RouteRefused:
+    return RouteRefused(500, "failed to create message") if core.switches.broken_inputs_500 else RouteRefused(400, text)
 
 
 def _wire_fault(core: Core, record: Record) -> str | None:
@@ -99,11 +99,11 @@ def _addresses(value: object, *, name: str) -> list[str]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise Refused(400, f"invalid {name}")
+        raise RouteRefused(400, f"invalid {name}")
     once: dict[str, str] = {}
     for address in value:
         if not isinstance(address, str) or not is_address(address):
-            raise Refused(400, f'invalid {name} address: "{address}"')
+            raise RouteRefused(400, f'invalid {name} address: "{address}"')
         once.setdefault(lowered(address), address)
     return list(once.values())
 
@@ -111,10 +111,10 @@ def _addresses(value: object, *, name: str) -> list[str]:
 def _body(core: Core, fields: Mapping[str, Any]) -> bytes:
     data = fields.get("data") or ""
     if not isinstance(data, str):
-        raise Refused(400, "invalid data")
+        raise RouteRefused(400, "invalid data")
     body = data.encode("utf-8", "surrogatepass")
     if len(body) > core.limits.body_bytes:
-        raise Refused(413, "message data exceeds maximum size")
+        raise RouteRefused(413, "message data exceeds maximum size")
     return body
 
 
@@ -122,14 +122,16 @@ def _link(core: Core, record: Record, pid: object) -> None:
     parent, batch = _parent(core, pid)
     caller = lowered(record.from_)
     if not core.sees(parent, record.from_):
-        raise Refused(403, "not a participant of this parent; ask a participant to add you")
+        raise RouteRefused(403, "not a participant of this parent; ask a participant to add you")
     if batch is not None:
         if not (parent.is_primary(caller) or batch.names(caller) or lowered(batch.adder) == caller):
-            raise Refused(403, "not a participant of this parent; this add-to batch does not name you")
+            raise RouteRefused(403, "not a participant of this parent; this add-to batch does not name you")
     elif not parent.is_primary(caller) and core.switches.batch_reply_by_hash and core.switches.hashes:
-        raise Refused(403, "not a participant of this parent; use the sha256 of the add-to batch that names you as pid")
+        raise RouteRefused(
+            403, "not a participant of this parent; use the sha256 of the add-to batch that names you as pid"
+        )
     if parent.is_draft or parent.terminal:
-        raise Refused(409, "parent is a draft or terminal message")
+        raise RouteRefused(409, "parent is a draft or terminal message")
     record.pid = parent.id
     record.pid_hash = batch.sha256 if batch is not None else parent.sha256
     if batch is None and not parent.is_primary(caller):
@@ -146,27 +148,27 @@ def _parent(core: Core, pid: object) -> tuple[Record, Batch | None]:
     elif isinstance(pid, int) and not isinstance(pid, bool) and 0 < pid <= MAX_ID:
         message_id = pid
     else:
-        raise Refused(400, "pid must be a positive integer or a 64-character sha256 string")
+        raise RouteRefused(400, "pid must be a positive integer or a 64-character sha256 string")
     parent = state.messages.get(message_id) if message_id is not None else None
     if parent is None:
-        raise Refused(400, "parent message not found")
+        raise RouteRefused(400, "parent message not found")
     return parent, batch
 
 
 def send(core: Core, caller: str, record: Record) -> float:
     """``POST /fmsg/{id}/send``: the time it was sent. The id stays the draft's."""
     if lowered(record.from_) != lowered(caller):
-        raise Refused(403, "access denied")
+        raise RouteRefused(403, "access denied")
     if not record.is_draft:
-        raise Refused(409, "message already sent")
+        raise RouteRefused(409, "message already sent")
     problems = [f"unsupported version {record.version}"] if record.version != 1 else []
     problems += [] if record.to else ["no recipients"]
     problems += [] if record.type else ["no type"]
     if problems:
-        raise Refused(400, f"message is not sendable: {'; '.join(problems)}")
+        raise RouteRefused(400, f"message is not sendable: {'; '.join(problems)}")
     refuse_unknown_parents(core, record, "reply")
     if _wire_fault(core, record):
-        raise Refused(500, "failed to finalize message")
+        raise RouteRefused(500, "failed to finalize message")
     publish(core, record)
     dispatch(core, record)
     assert record.time_s is not None  # noqa: S101 - publish has just set it
@@ -202,26 +204,26 @@ def refuse_unknown_parents(core: Core, record: Record, what: str) -> None:
         elif not holds[domain]:
             refusing.append(f"{domain}: delivery of the message being replied to failed there")
     if refusing:
-        raise Refused(409, f"{what} cannot be accepted by recipient host(s): {'; '.join(refusing)}")
+        raise RouteRefused(409, f"{what} cannot be accepted by recipient host(s): {'; '.join(refusing)}")
 
 
 def add_recipients(core: Core, caller: str, record: Record, fields: Mapping[str, Any]) -> Batch:
     """``POST /fmsg/{id}/add-to``: the batch recorded."""
     lower = lowered(caller)
     if not record.is_primary(lower) or (record.is_draft and lowered(record.from_) != lower):
-        raise Refused(403, "only existing participants may add recipients")
+        raise RouteRefused(403, "only existing participants may add recipients")
     added = _addresses(fields.get("add_to"), name="add_to")
     if not added:
-        raise Refused(400, "add_to list must not be empty")
+        raise RouteRefused(400, "add_to list must not be empty")
     if len(added) != len(fields["add_to"]):
-        raise Refused(400, "duplicate recipient in add_to")
+        raise RouteRefused(400, "duplicate recipient in add_to")
     if len(added) > core.limits.recipients and not record.is_draft:
-        raise Refused(500, "failed to finalize add-to batch")
+        raise RouteRefused(500, "failed to finalize add-to batch")
     for address in added:
         if any(batch.names(lowered(address)) for batch in record.add_to):
-            raise Refused(400, f'already added: "{address}"')
+            raise RouteRefused(400, f'already added: "{address}"')
     if record.terminal:
-        raise Refused(409, "message is terminal")
+        raise RouteRefused(409, "message is terminal")
     batch = Batch(batch_id=core.state.take_batch_id(), adder=caller, to=[Recipient(addr=address) for address in added])
     if not record.is_draft:
         refuse_here(core, record, batch.to)
@@ -241,7 +243,7 @@ def mark_read(core: Core, caller: str, record: Record) -> float:
     """``POST /fmsg/{id}/read``: when the caller first read it."""
     lower = lowered(caller)
     if not record.is_recipient(lower) or not core.sees(record, caller):
-        raise Refused(404, "message not found")
+        raise RouteRefused(404, "message not found")
     if lower not in record.reads:
         record.reads[lower] = round(core.clock(), 6)
         core.state.save(record)
@@ -301,20 +303,20 @@ def is_single_emoji(text: str) -> bool:
 def react(core: Core, caller: str, subject: Record, emoji: object) -> tuple[int, Record | None]:
     """``POST /fmsg/{id}/react``: the HTTP status and the reaction message that counts now, None where there is none."""
     if emoji is not None and not isinstance(emoji, str):
-        raise Refused(400, "emoji must be a single emoji, or empty to clear")
+        raise RouteRefused(400, "emoji must be a single emoji, or empty to clear")
     wanted = emoji or ""
     if wanted and not is_single_emoji(wanted):
-        raise Refused(400, "emoji must be a single emoji, or empty to clear")
+        raise RouteRefused(400, "emoji must be a single emoji, or empty to clear")
     lower = lowered(caller)
     if not core.sees(subject, caller):
-        raise Refused(403, "not a participant of this message")
+        raise RouteRefused(403, "not a participant of this message")
     if subject.is_draft:
-        raise Refused(409, "message is a draft")
+        raise RouteRefused(409, "message is a draft")
     if subject.terminal:
-        raise Refused(409, "message is terminal")
+        raise RouteRefused(409, "message is terminal")
     others = [address for other, address in subject.participants().items() if other != lower]
     if not others:
-        raise Refused(409, "message has no other participant")
+        raise RouteRefused(409, "message has no other participant")
     current = subject.reactions.get(lower)
     if current is None and not wanted:
         return 200, None

@@ -23,7 +23,7 @@ from sandbox.messages import lineage, react, require_draft
 from sandbox.records import Attachment, Record
 from sandbox.render import ATTACHMENT_TYPE, lineage_text
 from sandbox.store import page
-from sandbox.wire import Refused, answer, json_object, page_window
+from sandbox.wire import RouteRefused, answer, json_object, page_window
 
 CORE: web.AppKey[Core] = web.AppKey("core", Core)
 """The host behind an application."""
@@ -85,7 +85,7 @@ async def _answer(request: web.Request, handler: Handler, admit: Callable[[web.R
     try:
         admit(request)
         return await handler(request)
-    except Refused as refused:
+    except RouteRefused as refused:
         return refused.response()
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
         return web.Response(status=404, text="404 page not found")
@@ -101,7 +101,7 @@ def _refuse_other_sites(request: web.Request) -> None:
     if (origin is not None and origin.partition("://")[2] != request.host) or (
         local and not _HERE.fullmatch(request.host)
     ):
-        raise Refused(403, "this surface answers only to its own page, and to programs on this machine")
+        raise RouteRefused(403, "this surface answers only to its own page, and to programs on this machine")
 
 
 def _authorize(request: web.Request) -> None:
@@ -110,7 +110,7 @@ def _authorize(request: web.Request) -> None:
     if route is None or route == "token":
         return
     if request.headers.get("X-FMSG-Act-As", "").strip():
-        raise Refused(403, "act-as is only available with identity-provider authentication")
+        raise RouteRefused(403, "act-as is only available with identity-provider authentication")
     leeway_s = core.switches.token_leeway_s
     claims = core.accounts.authorize(_authorization(request, route), source_ip=source_ip(request), leeway_s=leeway_s)
     request[CALLER] = claims.sub
@@ -144,7 +144,7 @@ def failed(failure: Failure) -> web.Response:
         page = f"<html><head><title>{failure.status}</title></head><body><h1>{failure.text}</h1></body></html>"
         response = web.Response(status=failure.status, text=page, content_type="text/html")
     else:
-        response = Refused(failure.status, failure.text, code=failure.code).response()
+        response = RouteRefused(failure.status, failure.text, code=failure.code).response()
     if failure.retry_after_s is not None:
         response.headers["Retry-After"] = str(failure.retry_after_s)
     return response
@@ -236,7 +236,7 @@ async def get_thread_messages(request: web.Request) -> web.Response:
     record = core.readable(request.match_info["id"], viewer)
     line = lineage(core, record)
     if len(line) > core.limits.thread_messages:
-        raise Refused(422, f"thread is deeper than {core.limits.thread_messages} messages", code="thread_too_deep")
+        raise RouteRefused(422, f"thread is deeper than {core.limits.thread_messages} messages", code="thread_too_deep")
     shown: list[dict[str, Any]] = []
     text_bytes = 0
     for item in line:
@@ -244,7 +244,7 @@ async def get_thread_messages(request: web.Request) -> web.Response:
         shown.append(fields)
         text_bytes += size
     if text_bytes > core.limits.thread_text_bytes:
-        raise Refused(413, f"thread text is over {core.limits.thread_text_bytes} bytes", code="thread_too_large")
+        raise RouteRefused(413, f"thread text is over {core.limits.thread_text_bytes} bytes", code="thread_too_large")
     complete = all(message["visible"] for message in shown)
     return answer({"root_id": line[0].id, "trigger_id": record.id, "complete": complete, "messages": shown})
 
@@ -330,13 +330,13 @@ async def attach(request: web.Request) -> web.StreamResponse:
     if len(given.encode("utf-8", "surrogatepass")) > core.limits.filename_bytes:
         if core.switches.long_names_hang:
             await hang(request)
-        raise Refused(400, "invalid filename")
+        raise RouteRefused(400, "invalid filename")
     name = given.rpartition("/")[2]
     if name in ("", ".", ".."):
-        raise Refused(400, "invalid filename")
+        raise RouteRefused(400, "invalid filename")
     kept = [item for item in record.attachments if item.filename != name]
     if len(record.data) + sum(len(item.data) for item in kept) + len(data) > core.limits.message_bytes:
-        raise Refused(413, "message too large")
+        raise RouteRefused(413, "message too large")
     if len(kept) == len(record.attachments):
         record.attachments.append(Attachment(filename=name, data=data))
     else:
@@ -368,20 +368,20 @@ def _stored(core: Core, record: Record, request: web.Request) -> Attachment:
         for item in record.attachments:
             if item.filename == name:
                 return item
-    raise Refused(404, "attachment not found")
+    raise RouteRefused(404, "attachment not found")
 
 
 async def _file(request: web.Request, core: Core) -> tuple[str, bytes]:
     if not request.content_type.startswith("multipart/"):
-        raise Refused(400, "file is required")
+        raise RouteRefused(400, "file is required")
     try:
         reader = await request.multipart()
         async for part in reader:
             if isinstance(part, BodyPartReader) and part.name == "file":
                 return filename_in(part.headers.get(CONTENT_DISPOSITION, "")), await _bytes(part, core)
     except ValueError as error:
-        raise Refused(400, f"invalid multipart body: {error}") from None
-    raise Refused(400, "file is required")
+        raise RouteRefused(400, f"invalid multipart body: {error}") from None
+    raise RouteRefused(400, "file is required")
 
 
 async def _bytes(part: BodyPartReader, core: Core) -> bytes:
@@ -389,7 +389,7 @@ async def _bytes(part: BodyPartReader, core: Core) -> bytes:
     while chunk := await part.read_chunk(65_536):
         data += chunk
         if len(data) > core.limits.attachment_bytes:
-            raise Refused(413, "attachment too large")
+            raise RouteRefused(413, "attachment too large")
     return bytes(data)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from sandbox.records import Batch, Record, batch_hash, compressed_bytes, lowered, message_hash
-from sandbox.wire import Refused
+from sandbox.wire import RouteRefused
 
 MAX_ID = 2**63 - 1
 """Ids are positive signed 64-bit integers (FMSG-003)."""
@@ -39,7 +39,7 @@ class Mailbox(msgspec.Struct):
     sent: list[int] = msgspec.field(default_factory=list)
 
 
-class State:
+class HostRecords:
     """Messages by id and by hash, and mailboxes by address in lower case."""
 
     def __init__(self, *, clock: Callable[[], float], journal: Journal | None = None) -> None:
@@ -76,7 +76,7 @@ class State:
     def take_id(self) -> int:
         """A fresh id. A deleted draft's id does not come back."""
         if self._next_id > MAX_ID:
-            raise Refused(500, "failed to create message")
+            raise RouteRefused(500, "failed to create message")
         taken = self._next_id
         self._next_id += 1
         if taken > self._reserved_id:

@@ -22,7 +22,7 @@ def is_hash(text: str) -> bool:
     return _HASH.fullmatch(text) is not None
 
 
-class Refused(Exception):
+class RouteRefused(Exception):
     """A request is refused with an HTTP status, a text for people and, now and then, a code for machines."""
 
     def __init__(self, status: int, text: str, *, code: str | None = None) -> None:
@@ -50,9 +50,9 @@ async def json_object(request: web.Request, *, optional: bool = False) -> dict[s
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused(400, f"invalid request body: {error}") from None
+        raise RouteRefused(400, f"invalid request body: {error}") from None
     if not isinstance(value, dict):
-        raise Refused(400, "invalid request body: an object is wanted")
+        raise RouteRefused(400, "invalid request body: an object is wanted")
     return value
 
 
@@ -67,5 +67,5 @@ def _whole(request: web.Request, name: str, *, default: int, least: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS) or int(text) < least:
-        raise Refused(400, f"invalid {name}")
+        raise RouteRefused(400, f"invalid {name}")
     return int(text)

@@ -32,6 +32,12 @@ ONE_CONCEPT = {
 }
 """Longer modules, each with why it is not two."""
 
+TWO_ENDS = {
+    "Event": "a socket's frame as the client reads it, and as the sandbox host writes it",
+    "Reacted": "the answer of the route `react`, read by the client and written by the sandbox host",
+}
+"""Class names that stand for two things, each with why. At most six: a reader learns a name once."""
+
 MODULES = sorted(path for package in ALLOWED for path in (ROOT / package).rglob("*.py"))
 
 
@@ -80,3 +86,14 @@ def test_every_module_says_what_it_is_for(path: pathlib.Path) -> None:
     """A stranger reads the first line and knows whether this is the room."""
     tree = ast.parse(path.read_text())
     assert ast.get_docstring(tree) or not tree.body, f"{path.relative_to(ROOT)} has no docstring"
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    """A name that is met in two rooms means the same in both, or is listed with its reason."""
+    homes: dict[str, set[str]] = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, set()).add(str(path.relative_to(ROOT)))
+    assert {name for name, found in homes.items() if len(found) > 1} == set(TWO_ENDS)
+    assert len(TWO_ENDS) <= 6

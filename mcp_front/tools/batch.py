@@ -64,7 +64,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class Batch:
+class FetchedBatch:
     """Fetches for one wait. What it has fetched it keeps, should the wait ask again with another batch."""
 
     def __init__(

@@ -16,7 +16,7 @@ from mcp_front.lineage import Lineage
 from mcp_front.render import Fields, headline, reference, shown_address, shown_type
 from mcp_front.settings import FrontSettings
 from mcp_front.tools.arguments import Arguments, Filled, Reference
-from mcp_front.tools.batch import Batch, Fetched
+from mcp_front.tools.batch import Fetched, FetchedBatch
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.names import resolve
 from mcp_front.tools.read import newest_and_root, show_body, show_thread_message, thread_bodies, thread_item
@@ -94,7 +94,7 @@ class WaitForMessage(Arguments, frozen=True, kw_only=True):
 
 async def _wait_for_message(context: ToolContext, arguments: WaitForMessage) -> ToolResult:
     request = _request(context, arguments)
-    batch = Batch(context.caller, include_thread=arguments.include_thread, answer=context.answer)
+    batch = FetchedBatch(context.caller, include_thread=arguments.include_thread, answer=context.answer)
     outcome = await context.waiting.wait(
         context.caller,
         request,
@@ -177,7 +177,7 @@ def _bytes(result: ToolResult) -> int:
     return len(json.dumps(answer, ensure_ascii=False).encode())
 
 
-async def _message(context: ToolContext, outcome: WaitOutcome, request: WaitRequest, batch: Batch) -> ToolResult:
+async def _message(context: ToolContext, outcome: WaitOutcome, request: WaitRequest, batch: FetchedBatch) -> ToolResult:
     found = batch.fetched(outcome.ids)
     topic = batch.topic(outcome.thread_root_id)
     fields: Fields = {"notice": STATEMENT} | _common(outcome)

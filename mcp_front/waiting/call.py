@@ -36,7 +36,7 @@ from mcp_front.waiting.request import (
     retry_after_s,
 )
 from mcp_front.waiting.results import answer, answer_again, answer_nothing, notes_on
-from mcp_front.waiting.subscriptions import Delivery
+from mcp_front.waiting.subscriptions import SubscriptionDelivery
 from mcp_front.waiting.sweep import Sweep
 from telemetry.metrics import GAPS, POLL_FALLBACKS, WAKE_LATENCY
 
@@ -293,7 +293,7 @@ class Held:
             pass
         return True
 
-    async def _step(self, closing: bool) -> Decided | Delivery | None:
+    async def _step(self, closing: bool) -> Decided | SubscriptionDelivery | None:
         """Read and decide. None: begin again at once."""
         if self._refusal is not None:
             raise self._refusal
@@ -307,7 +307,7 @@ class Held:
         start = await self._policy.start(context)
         again_s = self._policy.look_again_s
         self._timing.look_again_at = None if again_s is None else asyncio.get_running_loop().time() + again_s
-        if start is None or isinstance(start, Delivery):
+        if start is None or isinstance(start, SubscriptionDelivery):
             self._alarm.rung = start is None
             return start
         self._poll(context, closing)
@@ -399,12 +399,12 @@ class Held:
 
     # The answer
 
-    async def _respond(self, step: Decided | Delivery | None) -> WaitOutcome | None:
+    async def _respond(self, step: Decided | SubscriptionDelivery | None) -> WaitOutcome | None:
         """The answer, if there is one and it is ours to give. What comes from the ledger needs an accepted key."""
         if step is None or (isinstance(step, Decided) and not isinstance(step.decision, Return)):
             return None
         await self._caller.confirm(within_s=self._shared.settings.confirm_s)
-        if isinstance(step, Delivery):
+        if isinstance(step, SubscriptionDelivery):
             return await self._give_again(step)
         if isinstance(step.decision, Return) and self._cursor is not None and self._context is not None:
             return await self._give(step, step.decision, self._cursor, self._context)
@@ -429,7 +429,7 @@ class Held:
         outcome = answer(found, decision, cursor, after_id=after_id, transport=self.transport, notes=self._notes())
         return self._with_hints(outcome)
 
-    async def _give_again(self, delivery: Delivery) -> WaitOutcome | None:
+    async def _give_again(self, delivery: SubscriptionDelivery) -> WaitOutcome | None:
         again = not self._policy.is_own(delivery)
         max_batch = self._shared.settings.max_batch
         pending = await pending_after(self._policy, self._context, self._caller.api, max_batch=max_batch)

@@ -22,7 +22,7 @@ from mcp_front.waiting.caller_state import StepContext
 from mcp_front.waiting.cursor import Cursor
 from mcp_front.waiting.decide import SHOWN, Filters, Return
 from mcp_front.waiting.positions import Position, Start
-from mcp_front.waiting.subscriptions import Delivery
+from mcp_front.waiting.subscriptions import SubscriptionDelivery
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Policy(Protocol):
         """The position is this message, as the host lists it."""
         ...
 
-    async def start(self, context: StepContext) -> Start | Delivery | None:
+    async def start(self, context: StepContext) -> Start | SubscriptionDelivery | None:
         """Where to read on; or what comes again; or None: try again at once."""
         ...
 
@@ -81,11 +81,11 @@ class Policy(Protocol):
         """
         ...
 
-    def is_own(self, delivery: Delivery) -> bool:
+    def is_own(self, delivery: SubscriptionDelivery) -> bool:
         """Whether a delivery was stored for this very call, which never heard so."""
         ...
 
-    async def record_again(self, delivery: Delivery) -> bool:
+    async def record_again(self, delivery: SubscriptionDelivery) -> bool:
         """Record that a delivery is given again. False: another was faster, begin anew."""
         ...
 
@@ -161,10 +161,10 @@ class AgentPolicy:
         above = (*decision.above, *cursor.perhaps_returned_from(count))
         await record_position(context, cursor.position_after(count), above=above)
 
-    def is_own(self, delivery: Delivery) -> bool:
+    def is_own(self, delivery: SubscriptionDelivery) -> bool:
         return False
 
-    async def record_again(self, delivery: Delivery) -> bool:
+    async def record_again(self, delivery: SubscriptionDelivery) -> bool:
         return False  # nothing is given again here
 
     async def after_delivery(self, context: StepContext) -> Start | None:

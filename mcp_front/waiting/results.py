@@ -9,7 +9,7 @@ from mcp_front.waiting.cursor import Cursor, Decided
 from mcp_front.waiting.decide import SHOWN, Return, thread_of
 from mcp_front.waiting.policy import Pending
 from mcp_front.waiting.request import TRANSIENT, Transport, WaitOutcome
-from mcp_front.waiting.subscriptions import Delivery
+from mcp_front.waiting.subscriptions import SubscriptionDelivery
 
 STORE_AWAY = (
     "The server's store is away, so nothing new can be returned. Call again with the same after_id. "
@@ -49,7 +49,7 @@ def answer(
 
 
 def answer_again(
-    delivery: Delivery, pending: Pending, *, again: bool, transport: Transport, notes: tuple[str, ...]
+    delivery: SubscriptionDelivery, pending: Pending, *, again: bool, transport: Transport, notes: tuple[str, ...]
 ) -> WaitOutcome:
     """A subscription gives a delivery again; not ``again`` where it was this very call's, which never heard."""
     entries = tuple(piece.arrival() for piece in delivery.pieces)

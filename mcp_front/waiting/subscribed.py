@@ -23,8 +23,8 @@ from mcp_front.waiting.subscriptions import (
     MAX_SUBSCRIPTIONS,
     TTL_S,
     Acknowledgement,
-    Delivery,
     Subscription,
+    SubscriptionDelivery,
     acknowledge,
     advance,
     begin,
@@ -131,12 +131,12 @@ class SubscriptionRecord:
         self.acknowledgement = meaning
         return True
 
-    def own_delivery(self) -> Delivery | None:
+    def own_delivery(self) -> SubscriptionDelivery | None:
         """What was stored for this call although it never heard so."""
         mine = [one for one in (self.state.outstanding if self.state else ()) if one.by == self.call]
         return mine[-1] if mine else None
 
-    def to_redeliver(self) -> tuple[Delivery | None, float | None]:
+    def to_redeliver(self) -> tuple[SubscriptionDelivery | None, float | None]:
         """What this call gets again, else in how many seconds to look again."""
         if self.state is None:
             return None, None
@@ -149,7 +149,7 @@ class SubscriptionRecord:
         )
         return delivery, None if at_s is None else max(at_s - now_s, 0.0)
 
-    async def redeliver(self, delivery: Delivery) -> bool:
+    async def redeliver(self, delivery: SubscriptionDelivery) -> bool:
         """Take a delivery over; False where somebody changed the subscription meanwhile."""
         if self.state is None:
             return False
@@ -197,7 +197,7 @@ class SubscriptionPolicy:
     def begin(self, message_id: int) -> None:
         return  # only the store knows it
 
-    async def start(self, context: StepContext) -> Start | Delivery | None:
+    async def start(self, context: StepContext) -> Start | SubscriptionDelivery | None:
         self.look_again_s = None
         state = await self._record.load()
         if state is None and self._record.state is None:
@@ -276,10 +276,10 @@ class SubscriptionPolicy:
             return None
         return frontier.id
 
-    def is_own(self, delivery: Delivery) -> bool:
+    def is_own(self, delivery: SubscriptionDelivery) -> bool:
         return delivery.by == self._record.call
 
-    async def record_again(self, delivery: Delivery) -> bool:
+    async def record_again(self, delivery: SubscriptionDelivery) -> bool:
         return await self._record.redeliver(delivery)
 
     async def after_delivery(self, context: StepContext) -> Start:

@@ -71,7 +71,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
-class Delivery(msgspec.Struct, frozen=True, array_like=True):
+class SubscriptionDelivery(msgspec.Struct, frozen=True, array_like=True):
     """A result that was given: ``seq`` orders deliveries, ``by`` is the call that got it, ``times`` how often it was.
 
     ``at_s`` is the ledger's clock.
@@ -96,7 +96,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     seq: int = 0
     above: tuple[int, ...] = ()
     recent: tuple[int, ...] = ()
-    outstanding: tuple[Delivery, ...] = ()
+    outstanding: tuple[SubscriptionDelivery, ...] = ()
     acknowledged: tuple[int, ...] = ()
 
     @property
@@ -179,7 +179,7 @@ def acknowledge(state: Subscription, after_id: int | None) -> tuple[Subscription
 
 def to_redeliver(
     state: Subscription, *, began_seq: int, acknowledged: bool, now_s: float
-) -> tuple[Delivery | None, float | None]:
+) -> tuple[SubscriptionDelivery | None, float | None]:
     """The delivery that a call which began at ``began_seq`` gets again; else when to look again (None: no need to)."""
     theirs = [delivery for delivery in state.outstanding if delivery.seq <= began_seq]
     if not acknowledged:
@@ -189,7 +189,7 @@ def to_redeliver(
     return (ready[0], None) if ready else (None, min((due_s for due_s, _ in due), default=None))
 
 
-def redeliver(state: Subscription, delivery: Delivery, *, by: str, now_s: float) -> Subscription:
+def redeliver(state: Subscription, delivery: SubscriptionDelivery, *, by: str, now_s: float) -> Subscription:
     """The same delivery again, to another call."""
     seq = state.seq + 1
     again = msgspec.structs.replace(delivery, seq=seq, by=by, at_s=now_s, times=delivery.times + 1)
@@ -227,7 +227,7 @@ def deliver(
     above = (*state.above, *(entry.id for entry in batch), *never_again)
     given = msgspec.structs.replace(state, above=above[-MAX_ABOVE:])
     seq = state.seq + 1
-    delivery = Delivery(seq, by, frontier.id, now_s, tuple(_piece(entry) for entry in batch))
+    delivery = SubscriptionDelivery(seq, by, frontier.id, now_s, tuple(_piece(entry) for entry in batch))
     return msgspec.structs.replace(
         advance(given, frontier, passed, now_s=now_s), seq=seq, outstanding=(*state.outstanding, delivery)
     )

@@ -15,7 +15,7 @@ from fmsg.delivery import CODES
 from pages import HEADERS, STYLE
 from sandbox.control import Control
 from sandbox.routes import CONTROL_PREFIX
-from sandbox.wire import Refused, answer, json_object
+from sandbox.wire import RouteRefused, answer, json_object
 
 PREFIX = f"{CONTROL_PREFIX}/page"
 """Below it is what the page itself is made of."""
@@ -72,7 +72,7 @@ def add_page(app: web.Application, control: Control, insight: Insight | None = N
     async def asset(request: web.Request) -> web.Response:
         path = request.match_info["path"]
         if path not in assets:
-            raise Refused(404, "there is no such part of the page")
+            raise RouteRefused(404, "there is no such part of the page")
         return _page(assets[path], path.rpartition(".")[2])
 
     async def about(_: web.Request) -> web.Response:
@@ -97,7 +97,7 @@ def add_page(app: web.Application, control: Control, insight: Insight | None = N
         try:
             await source.strike(name)
         except KeyError:
-            raise Refused(404, f"unknown: {name!r}") from None
+            raise RouteRefused(404, f"unknown: {name!r}") from None
         return answer({"result": None})
 
     add = app.router

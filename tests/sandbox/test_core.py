@@ -6,7 +6,7 @@ import pytest
 
 from sandbox.host import SandboxHost
 from sandbox.switches import OLDER
-from sandbox.wire import Refused
+from sandbox.wire import RouteRefused
 
 
 async def test_messages_are_found_by_id_and_where_the_host_can_by_hash() -> None:
@@ -15,7 +15,7 @@ async def test_messages_are_found_by_id_and_where_the_host_can_by_hash() -> None
     found = host.core.resolve(str(number))
     assert host.core.resolve((found.sha256 or "").upper()) is found
     host.core.switches = OLDER
-    with pytest.raises(Refused):
+    with pytest.raises(RouteRefused):
         host.core.resolve(found.sha256 or "")
     host.close()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.records import Account, ApiKey, Recipient, Record
-from sandbox.store import MAX_ID, Journal, State, page
-from sandbox.wire import Refused
+from sandbox.store import MAX_ID, HostRecords, Journal, page
+from sandbox.wire import RouteRefused
 from tests.sandbox.conftest import Clock, Cluster
 
 
@@ -25,7 +25,7 @@ def test_pages_are_newest_first() -> None:
 
 
 def test_a_draft_sent_late_takes_its_place_by_id(clock: Clock) -> None:
-    state = State(clock=clock)
+    state = HostRecords(clock=clock)
     early, late = record(state.take_id()), record(state.take_id())
     for draft in (early, late):
         state.add_draft(draft)
@@ -40,7 +40,7 @@ def test_a_draft_sent_late_takes_its_place_by_id(clock: Clock) -> None:
 
 
 def test_a_dropped_draft_leaves_nothing(clock: Clock) -> None:
-    state = State(clock=clock)
+    state = HostRecords(clock=clock)
     draft = record(state.take_id())
     state.add_draft(draft)
     state.drop_draft(draft)
@@ -49,7 +49,7 @@ def test_a_dropped_draft_leaves_nothing(clock: Clock) -> None:
 
 
 def test_a_refused_recipient_gets_nothing(clock: Clock) -> None:
-    state = State(clock=clock)
+    state = HostRecords(clock=clock)
     draft = record(state.take_id())
     state.add_draft(draft)
     draft.to[0].code = 102
@@ -58,7 +58,7 @@ def test_a_refused_recipient_gets_nothing(clock: Clock) -> None:
 
 
 def test_stamps_only_grow(clock: Clock) -> None:
-    state = State(clock=clock)
+    state = HostRecords(clock=clock)
     first = state.stamp()
     clock.now_s -= 100
     second = state.stamp()
@@ -68,10 +68,10 @@ def test_stamps_only_grow(clock: Clock) -> None:
 
 
 def test_ids_end_at_the_largest(clock: Clock) -> None:
-    state = State(clock=clock)
+    state = HostRecords(clock=clock)
     state.set_next_id(MAX_ID)
     assert state.take_id() == MAX_ID
-    with pytest.raises(Refused):
+    with pytest.raises(RouteRefused):
         state.take_id()
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sandbox.wire import Refused, encode
+from sandbox.wire import RouteRefused, encode
 
 
 def test_a_refusal_is_text_and_sometimes_a_code() -> None:
-    plain, coded = Refused(404, "message not found"), Refused(422, "too deep", code="thread_too_deep")
+    plain, coded = RouteRefused(404, "message not found"), RouteRefused(422, "too deep", code="thread_too_deep")
     assert plain.response().body == b'{"error":"message not found"}'
     assert coded.response().body == b'{"error":"too deep","code":"thread_too_deep"}'
     assert coded.response().status == 422
