@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from fmsg.errors import BadInput, Forbidden, NotFound
 from fmsg.message import Draft
 from fmsg.reference import format_reference, parse_reference
-from fmsg.webapi import WebApi
 from mcp_front.sending.deliver import Post
 from mcp_front.sending.uploads import STORED_NAME
+
+if TYPE_CHECKING:
+    from fmsg.webapi import WebApi
 
 UPLOAD_S = 3600.0
 """How long a file is kept for the message that takes it."""

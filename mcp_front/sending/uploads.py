@@ -11,17 +11,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, S
 from contextlib import AbstractContextManager, aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Self
 
 from fmsg.errors import BadInput
 from fmsg.pieces import at_once, in_pieces
 from fmsg.redact import redact
 from fmsg.transfer import check_filename, check_media_type
-from fmsg.webapi import WebApi
 from mcp_front.files import open_file
 from mcp_front.shield import shielded
+
+if TYPE_CHECKING:
+    from fmsg.webapi import WebApi
 
 CHUNK_BYTES = 256 * 1024
 """Read from a file at a time: few enough hops between threads, little enough memory."""
@@ -40,11 +40,12 @@ UPLOAD_VARIABLE = "FMSG_MCP_UPLOAD_DIR"
 """The setting that allows attachments by path."""
 
 
-class OnHost(msgspec.Struct, frozen=True):
+class OnHost:
     """Content that was uploaded before: it rests on a draft of the caller's (`mcp_front.sending.stored`)."""
 
-    api: WebApi
-    draft_id: int
+    def __init__(self, api: WebApi, draft_id: int) -> None:
+        self.api = api
+        self.draft_id = draft_id
 
 
 class Upload:
