@@ -2,31 +2,37 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed-$(shell cksum requirements-dev.lock pyproject.toml tests/fmsg_mcpd/neighbours.lock examples/requirements.lock 2>/dev/null | cksum | cut -d' ' -f1)
+STAMP := $(VENV)/.installed-$(shell cksum requirements-dev.lock pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
+BESIDE := $(VENV)/.beside-$(shell cksum tests/fmsg_mcpd/neighbours.lock examples/requirements.lock 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check format lock clean bench chaos fleet dashboard waits model conformance picture examples attack
+.PHONY: help setup demo test lint types check format lock clean bench chaos fleet dashboard waits model conformance picture examples attack skill
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(STAMP) ## make the virtual environment
 
-$(STAMP): requirements-dev.lock pyproject.toml tests/fmsg_mcpd/neighbours.lock examples/requirements.lock
+$(STAMP): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("fmsg-mcpd needs Python 3.11 or later, this is " + sys.version.split()[0] + "; say PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@rm -f $(VENV)/.installed-*
+	@touch $@
+
+# What tests alone need, the agent frameworks of examples/ among it: more than everything else together.
+$(BESIDE): $(STAMP) tests/fmsg_mcpd/neighbours.lock examples/requirements.lock
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r tests/fmsg_mcpd/neighbours.lock -d $(VENV)/neighbours
 	$(PYTHON) -m venv $(VENV)/examples
 	$(VENV)/examples/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r examples/requirements.lock
-	@rm -f $(VENV)/.installed-*
+	@rm -f $(VENV)/.beside-*
 	@touch $@
 
 demo: setup ## two agents converse through a real front, daemon, Redis and two federated sandbox hosts
 	@$(BIN)/fmsg-mcpd demo $(ARGS) || [ $$? -eq 130 ] # Ctrl-C is no error
 
-test: setup ## the whole test suite
+test: setup $(BESIDE) ## the whole test suite
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
 waits: setup ## the rules of waiting by example, against real processes
@@ -54,7 +60,11 @@ picture: setup ## draw docs/page.jpg, the page of the demo (needs Chromium)
 	$(BIN)/python -m pytest -q -k first_picture tests/ops/test_page.py
 	cp .screenshots/page.jpg docs/page.jpg
 
-examples: setup ## the programs of examples/, with a model that always gives the same answer
+skill: ## write skills/fmsg/SKILL.md anew from docs/agents.md, below the front matter that it has
+	@awk '{ print } /^---$$/ && ++marks == 2 { exit }' skills/fmsg/SKILL.md > skills/fmsg/SKILL.new
+	@{ echo; sed 3,4d docs/agents.md; } >> skills/fmsg/SKILL.new && mv skills/fmsg/SKILL.new skills/fmsg/SKILL.md
+
+examples: setup $(BESIDE) ## the programs of examples/, with a model that always gives the same answer
 	$(BIN)/python -m pytest tests/examples $(ARGS)
 
 lint: setup ## ruff, both halves

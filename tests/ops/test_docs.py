@@ -7,11 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ops.cli import parser
+from ops.connect import CLIENTS
 from tests.ops.deploy_files import ROOT, SETTING_NAMES
 
-PAGES = sorted((*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")))
+SKILL = ROOT / "skills" / "fmsg" / "SKILL.md"
+PAGES = sorted((*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), SKILL))
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
@@ -88,3 +91,26 @@ def test_every_file_named_exists(page: Path) -> None:
     for line in INLINE.findall(FENCE.sub("", page.read_text())):
         if re.fullmatch(rf"(?:{tops})/[\w./@-]+", line):
             assert (ROOT / line).exists(), line
+
+
+def test_the_skill_is_the_page_for_agents() -> None:
+    """Two copies of one text: `make skill` writes the second one."""
+    heading, _where_else, *rest = (ROOT / "docs" / "agents.md").read_text().split("\n\n")
+    skill = SKILL.read_text().partition("\n---\n\n")[2]
+    assert skill == "\n\n".join([heading, *rest]), "run `make skill`"
+
+
+def test_agent_hosts_can_tell_when_to_use_the_skill() -> None:
+    """The front matter as the format has it: the folder's name, and a description of at most 1,024 characters."""
+    mark, matter, _body = SKILL.read_text().split("---\n", 2)
+    front = yaml.safe_load(matter)
+    assert mark == ""
+    assert set(front) == {"name", "description"}
+    assert front["name"] == SKILL.parent.name
+    assert 100 < len(front["description"]) <= 1024
+    assert not set("<>") & set(front["description"])
+
+
+def test_the_readme_names_every_agent_host_that_connect_knows() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert [name for name in CLIENTS if f"`{name}`" not in readme] == []
