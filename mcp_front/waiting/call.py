@@ -264,7 +264,8 @@ class Held:
             self._begin_anew(moved.cause)
         except (NoLedger, StaleEpoch):
             if self._cursor is not None and await self._may_be_restored(self._cursor):
-                timing.resume_at = loop.time() + RESTORE_LOOK_S
+                # Nothing else that is due can be done without a ledger, and would only end the sleep at once.
+                timing.resume_at, self._backs_off = loop.time() + RESTORE_LOOK_S, True
             else:
                 self._begin_anew("epoch")
         except GaveUp as error:

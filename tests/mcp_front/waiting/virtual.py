@@ -17,16 +17,28 @@ class Stuck(Exception):
     """Nothing is ready and nothing is due: somebody waits for what will never happen."""
 
 
+class Spinning(Exception):
+    """Time does not move on: somebody who should sleep is woken again and again by what is due already."""
+
+
+MOST_AT_ONE_TIME = 100_000
+"""Turns of the loop at one moment. What any test does at once takes some hundreds."""
+
+
 class _Selector(selectors.SelectSelector):
     """Instead of waiting, moves the loop's time on."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
+        self._turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise Stuck("nothing is ready and nothing is due")
+        self._turns = 0 if timeout > 0 else self._turns + 1
+        if self._turns > MOST_AT_ONE_TIME:
+            raise Spinning(f"{self._turns} turns at {self.now_s:.6f} s")
         self.now_s += max(timeout, 0.0)
         return []
 
