@@ -20,11 +20,16 @@ Options = TypeVar("Options", bound="msgspec.Struct")
 STDIO_HELP = """\
 Serve one fmsg address to one agent over standard input and output.
 
-It reads four variables:
-  FMSG_API_URL         base URL of your fmsg host's Web API                      (required)
-  FMSG_API_KEY         API key of the address to act as, fmsgk_…                 (required)
-  FMSG_DEFAULT_DOMAIN  domain that completes a bare name: bob -> @bob@<domain>   (optional)
-  FMSG_DIRECTORY       path of a JSON object, short name -> full address         (optional)
+It needs two variables:
+  FMSG_API_URL           base URL of your fmsg host's Web API
+  FMSG_API_KEY           API key of the address to act as, fmsgk_…
+and takes others, of which these are useful to most:
+  FMSG_DEFAULT_DOMAIN    domain that completes a bare name: bob -> @bob@<domain>
+  FMSG_DIRECTORY         path of a JSON object, short name -> full address
+  FMSG_MCP_DOWNLOAD_DIR  directory below which the agent may save attachments (save_to)
+  FMSG_MCP_UPLOAD_DIR    directory below which it may send files by their path
+  FMSG_REDIS_URL         a Redis that keeps positions and subscriptions across restarts
+docs/configuration.md lists them all.
 
 Without the first two it starts all the same and lists its tools; each call then says what is missing.
 Cleartext http:// is allowed to loopback only, or with FMSG_ALLOW_INSECURE_HTTP=1.
@@ -32,9 +37,10 @@ Cleartext http:// is allowed to loopback only, or with FMSG_ALLOW_INSECURE_HTTP=
 
 SANDBOX_HELP = """\
 Run one or more fmsg hosts that federate with each other, in one process. They stand in for the real thing in tests;
-they are no place for mail. Prints one line of JSON per host, with the keys asked for:
+they are no place for mail. Prints for each host the URLs of its page, of its Web API (an FMSG_API_URL) and of its
+control surface, and the keys asked for:
   fmsg-mcpd sandbox --domain a.test --address @ann@a.test --address @ben@a.test
-Its "url" is an FMSG_API_URL. A GET of its "control" URL lists what a test can do to the host."""
+A GET of the control URL lists what a test can do to the host. docs/sandbox.md says more."""
 
 DOCTOR_HELP = """\
 Try everything that has to work, one line each: what was tried, what came, what to do. Sends no message.

@@ -43,7 +43,9 @@ def _shown(default: Any) -> str:
         return ""
     if isinstance(default, bool):
         return "1" if default else "0"
-    return f"{default:g}" if isinstance(default, float) else str(default)
+    if isinstance(default, tuple):
+        return ",".join(map(str, default))
+    return str(int(default)) if isinstance(default, float) and default.is_integer() else str(default)
 
 
 if __name__ == "__main__":

@@ -180,7 +180,7 @@ CLIENTS: dict[ClientName, AgentHost] = {
         entry=_claude_code,
         file=lambda _env: Path(".mcp.json"),
         shell=_claude_code_line,
-        then="Start claude here and ask it: who am I on fmsg? It reads .mcp.json's key from FMSG_API_KEY.",
+        then="Start claude here and ask it: who am I on fmsg?",
     ),
     "claude-desktop": AgentHost(
         title="Claude Desktop", entry=_claude_desktop, file=_application("Claude", "claude_desktop_config.json")
@@ -199,7 +199,7 @@ CLIENTS: dict[ClientName, AgentHost] = {
         entry=_codex,
         file=_home(".codex", "config.toml"),
         container="mcp_servers",
-        then="Start codex and ask it: who am I on fmsg? A hosted server reads the key from FMSG_API_KEY.",
+        then="Start codex and ask it: who am I on fmsg?",
     ),
     "gemini": AgentHost(title="Gemini CLI", entry=_gemini, file=_home(".gemini", "settings.json")),
     "windsurf": AgentHost(
@@ -222,13 +222,14 @@ def snippet(name: ClientName, target: ServerTarget, *, env: Mapping[str, str] = 
     """What to paste into one client."""
     client = CLIENTS[name]
     language: Literal["sh", "json", "toml"] = "sh" if client.shell else "toml" if name == "codex" else "json"
+    text = client.shell(target) if client.shell else _rendered(name, target)
     return Snippet(
         client=name,
         title=client.title,
         where=_shown(client.file(env)) if client.file and not client.shell else "a terminal",
         language=language,
-        text=client.shell(target) if client.shell else _rendered(name, target),
-        then=client.then,
+        text=text,
+        then=_then(client, text),
     )
 
 
@@ -266,11 +267,10 @@ def write(name: ClientName, target: ServerTarget, *, env: Mapping[str, str] = os
 def connect(name: ClientName, *, url: str | None, api_url: str | None, into_file: bool) -> int:
     """The command: print what to paste, or write it. Returns the exit status."""
     key = os.environ.get("FMSG_API_KEY", "")
-    command = shutil.which("fmsg-mcpd") or "fmsg-mcpd"
     target = ServerTarget(
         url=url,
         api_url=api_url or os.environ.get("FMSG_API_URL") or API_URL_PLACEHOLDER,
-        command="fmsg-mcpd" if CLIENTS[name].shell else command,
+        command=_own_command(brief=CLIENTS[name].shell is not None),
     )
     if not into_file:
         shown = snippet(name, target)
@@ -290,8 +290,22 @@ def connect(name: ClientName, *, url: str | None, api_url: str | None, into_file
     print(f"Wrote the entry {target.name!r} to {path}.")
     if copy:
         print(f"What it held before is in {copy}.")
-    print(CLIENTS[name].then)
+    print(_then(CLIENTS[name], _rendered(name, target)))
     return 0
+
+
+def _then(client: AgentHost, text: str) -> str:
+    # Hosts that fill a variable in have to find it in the environment in which they are started.
+    by_variable = "${FMSG_API_KEY}" in text or "bearer_token_env_var" in text
+    return client.then + (" It takes the key from FMSG_API_KEY in its environment." if by_variable else "")
+
+
+def _own_command(*, brief: bool) -> str:
+    """This program as an agent host finds it: by its name where PATH has it, and else by its path."""
+    if found := shutil.which("fmsg-mcpd"):
+        return "fmsg-mcpd" if brief else found
+    started = Path(sys.argv[0]).resolve()
+    return str(started) if started.name == "fmsg-mcpd" else "fmsg-mcpd"
 
 
 def _line(words: list[str]) -> str:

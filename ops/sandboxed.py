@@ -33,6 +33,8 @@ def sandbox(
                 announce(**host)
             else:
                 print(readable(host), flush=True)
+                if host["domain"] == domains[-1]:
+                    print(CONNECT, flush=True)
 
         try:
             await run_hosts(
@@ -53,6 +55,10 @@ def sandbox(
         Path(sqlite_dir).mkdir(parents=True, exist_ok=True)
     return run_role("sandbox", serve)
 
+
+CONNECT = """\
+To connect an agent: fmsg-mcpd connect --client NAME --api-url URL, with the Web API as the URL.
+Runs until Ctrl-C."""
 
 _ROWS = (("Page", "page"), ("Web API", "url"), ("Control", "control"))
 

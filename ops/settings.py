@@ -325,7 +325,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.redis_url is None:
             raise SettingError(
                 "FMSG_REDIS_URL is not set. Set it to the Redis that the fleet shares, for example "
-                "redis://127.0.0.1:6379/0, or run `fmsg-mcpd up`, which starts its own."
+                "redis://127.0.0.1:6379/0, or run `fmsg-mcpd up`, which starts its own: "
+                "commands that look at that one take its --data-dir."
             )
         return self.redis_url
 

@@ -287,7 +287,8 @@ def _older(outcome: WaitOutcome) -> str:
     if not outcome.older_unread:
         return ""
     more = " or more" if outcome.older_unread_more else ""
-    return f"{outcome.older_unread}{more} older unread do not come this way: list_messages with unread_only. "
+    verb = "does" if outcome.older_unread == 1 and not more else "do"
+    return f"{outcome.older_unread}{more} older unread {verb} not come this way: list_messages with unread_only. "
 
 
 def _passed(outcome: WaitOutcome, request: WaitRequest) -> str:
@@ -319,8 +320,8 @@ WAIT_FOR_MESSAGE = define(
     "wait_for_message",
     "Wait for a message",
     "Wait until a message arrives and return it with its body. Call it in a loop, each time with the after_id of the "
-    "last result: then nothing that qualifies is lost. Your own messages, reactions and no_reply messages do not; what "
-    "they, from or thread_of pass over does not come later, and next says how to get it.",
+    "last result: then nothing that qualifies is lost. Your own messages, reactions and no_reply messages do not. "
+    "What from, thread_of and no_reply exclude does not come later; next says how to get it.",
     takes=WaitForMessage,
     gives=schemas.result(
         schemas.NOTICE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from ledger.seal import SealKeys
 from ops.cli import main, parser
 from ops.processes import Child
 from ops.sandboxed import readable
+from ops.settings import variables
 
 
 def commands() -> list[str]:
@@ -83,13 +85,15 @@ def test_completions_know_every_command(shell: str, capsys: pytest.CaptureFixtur
     assert "data-dir" in script
 
 
-def test_stdio_help_explains_the_four_variables(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stdio_help_explains_the_variables_of_a_developer(capsys: pytest.CaptureFixture[str]) -> None:
     """A developer configures their agent from this text."""
     with pytest.raises(SystemExit):
         main(["stdio", "--help"])
     text = capsys.readouterr().out
-    for name in ("FMSG_API_URL", "FMSG_API_KEY", "FMSG_DEFAULT_DOMAIN", "FMSG_DIRECTORY"):
-        assert name in text
+    named = set(re.findall(r"FMSG_[A-Z_]+", text))
+    assert {"FMSG_API_URL", "FMSG_API_KEY", "FMSG_DEFAULT_DOMAIN", "FMSG_DIRECTORY"} <= named
+    assert {"FMSG_MCP_DOWNLOAD_DIR", "FMSG_MCP_UPLOAD_DIR"} <= named
+    assert named <= {variable.name for _, variable, _, _ in variables() if "stdio" in variable.roles}
 
 
 def test_keygen_makes_a_key_that_seals(capsys: pytest.CaptureFixture[str]) -> None:

@@ -185,3 +185,27 @@ def test_a_client_without_a_file_says_so(capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setenv("FMSG_API_KEY", KEY)
     assert main(["connect", "--client", "inspector", "--api-url", "https://api.example.com", "--write"]) == 1
     assert "no file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("hosted", [False, True], ids=["local", "hosted"])
+@every_client
+def test_the_next_step_names_the_variable_where_the_client_reads_it(name: ClientName, *, hosted: bool) -> None:
+    shown = snippet(name, HOSTED if hosted else LOCAL)
+    assert ("from FMSG_API_KEY" in shown.then) == ((name, hosted) == ("codex", True))
+
+
+def test_the_next_step_after_writing_a_projects_file_names_the_variable(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["connect", "--client", "claude-code", "--url", "https://mcp.example.com/mcp", "--write"]) == 0
+    assert "from FMSG_API_KEY" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("client", ["claude-code", "cursor", "inspector"])
+def test_a_command_that_path_does_not_have_is_named_by_its_path(
+    client: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a checkout whose virtual environment is not active."""
+    started = home / "checkout" / "fmsg-mcpd"
+    monkeypatch.setenv("PATH", str(home))
+    monkeypatch.setattr("sys.argv", [str(started)])
+    assert main(["connect", "--client", client]) == 0
+    assert str(started) in capsys.readouterr().out

@@ -437,8 +437,10 @@ async def test_what_a_host_says_of_an_unknown_reference_is_not_told_as_our_own_w
 
 async def test_a_first_wait_says_what_it_leaves_unread(world: World, bob: Agent) -> None:
     """In the result and in next, with the tool that shows it; a wait that goes on says nothing of it."""
-    for text in ("one", "two"):
-        world.there.deliver("@ann@here.test", [bob.address], body=text, time_s=time.time() - 60.0)
+    world.there.deliver("@ann@here.test", [bob.address], body="one", time_s=time.time() - 60.0)
+    one = await wait(bob, timeout_seconds=0)
+    assert one["next"].startswith("1 older unread does not come this way: list_messages with unread_only. Next: ")
+    world.there.deliver("@ann@here.test", [bob.address], body="two", time_s=time.time() - 60.0)
     got = await wait(bob, timeout_seconds=0)
     assert (got["status"], got["older_unread"]) == ("timeout", 2)
     assert got["next"].startswith("2 older unread do not come this way: list_messages with unread_only. Next: ")
