@@ -88,8 +88,8 @@ async def _run(settings: Settings, options: StatusOptions) -> int:
             await (_watch_json if options.as_json else _watch)(look, every_s=options.every_s)
         picture = await look()
     except NoPicture as error:
-        running = "" if options.data_dir is None else f" Does `fmsg-mcpd up --data-dir {options.data_dir}` run?"
-        print(f"fmsg-mcpd status: {error}{running}", file=sys.stderr)
+        running = "" if options.data_dir is None else f"Does `fmsg-mcpd up --data-dir {options.data_dir}` run? "
+        print(f"fmsg-mcpd status: {running}{error}", file=sys.stderr)
         return UNKNOWN
     finally:
         await store.topology.aclose()

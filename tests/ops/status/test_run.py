@@ -128,7 +128,7 @@ async def test_an_up_is_known_by_its_data_directory(tmp_path: Path) -> None:
     finally:
         await up.stop()
     code, _, err = await run("--data-dir", str(data), FMSG_SEAL_KEY="")
-    assert (code, f"Does `fmsg-mcpd up --data-dir {data}` run?" in err) == (2, True)
+    assert (code, err.startswith(f"fmsg-mcpd status: Does `fmsg-mcpd up --data-dir {data}` run? ")) == (2, True)
 
 
 @pytest.mark.parametrize(("shown", "code"), [(picture(), 0), (picture(daemons=()), 1)])
