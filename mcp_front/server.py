@@ -22,7 +22,6 @@ from mcp_front import prompts, resources
 from mcp_front.failures import ToolFailure, failure_of, failure_result, not_configured
 from mcp_front.instructions import instructions
 from mcp_front.limits import HeldCalls, OverBudget
-from mcp_front.stdio.early_initialize import SERVER_NAME, SERVER_TITLE
 from mcp_front.tools.context import Progress, ToolContext
 from mcp_front.tools.registry import call_tool
 from mcp_front.tools.tool import Tool
@@ -34,6 +33,9 @@ audit = logging.getLogger("mcp_front.audit")
 Ctx = ServerRequestContext[Any, Any]
 Params = TypeVar("Params")
 Result = TypeVar("Result")
+
+SERVER_NAME = "fmsg-mcpd"
+SERVER_TITLE = "fmsg"
 
 LIST_TTL_MS = 300_000
 """Lists change with a deploy only, and a client that holds an old one meets at most an unknown argument."""

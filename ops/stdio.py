@@ -24,7 +24,7 @@ def run() -> int:
     gc.disable()  # what is imported stays for good; `serve_stdio` switches it on again
     import sys
 
-    from mcp_front.stdio.early_initialize import EarlyInitialize
+    from mcp_front.stdio.opening import Opening, Prepared
     from ops.settings import SettingError, load
     from ops.version import version
 
@@ -36,8 +36,11 @@ def run() -> int:
         print(f"fmsg-mcpd stdio: {error}", file=sys.stderr)
     if interactive:
         print(WAITING, file=sys.stderr)
-    early = EarlyInitialize(descriptors, version=version())
-    early.start()  # the client is answered while the rest is imported
+    prepared = Prepared(
+        version=version(), uploads=settings.upload_dir is not None, downloads=settings.download_dir is not None
+    )
+    opening = Opening(descriptors, prepared)
+    opening.start()  # the client is answered while the rest is imported
     from mcp_front.stdio.lazy_imports import import_lazily
 
     import_lazily()
@@ -48,4 +51,4 @@ def run() -> int:
     logs.configure(log_format=settings.log_format, level=settings.log_level, role="stdio")
     from ops.stdio_backend import serve
 
-    return asyncio.run(serve(settings, descriptors, early.finish(), fault=fault))
+    return asyncio.run(serve(settings, descriptors, opening.finish(), fault=fault))

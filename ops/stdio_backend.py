@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from mcp_front.stdio.early_initialize import AlreadyRead
+from mcp_front.stdio.opening import AlreadyRead
 from mcp_front.stdio.file_descriptors import ClientDescriptors
 from mcp_front.stdio.serve import serve_stdio
 from ops.settings import Settings, unknown

@@ -29,7 +29,7 @@ from mcp_front.limits import HeldCalls
 from mcp_front.listen import Inboxes
 from mcp_front.server import Ctx, NotConfigured, build_server, client_name
 from mcp_front.settings import FrontSettings
-from mcp_front.stdio.early_initialize import AlreadyRead
+from mcp_front.stdio.opening import AlreadyRead
 from mcp_front.stdio.file_descriptors import ClientDescriptors
 from mcp_front.stdio.messages import LineAnswer, LineReader, cancelled_request, error
 from mcp_front.stdio.pipes import Lines, LineTooLong, Sink, lines_from, sink_to
@@ -210,7 +210,7 @@ async def serve_stdio(
     """Serve one client until it closes its end or ``stop`` is set; calls that run then are finished.
 
     ``descriptors`` comes from `mcp_front.stdio.file_descriptors.claim`, called before anything else of the process;
-    ``already_read`` from a `mcp_front.stdio.early_initialize.EarlyInitialize`, if there was one. ``fault`` is what is
+    ``already_read`` from a `mcp_front.stdio.opening.Opening`, if there was one. ``fault`` is what is
     wrong with the environment: every call is answered with it.
     """
     drain = Drain()

@@ -15,7 +15,7 @@ from fmsg.http import HostHttp
 from ledger.port import Store
 from ledger.store import MemoryStore
 from mcp_front.settings import FrontSettings
-from mcp_front.stdio.early_initialize import AlreadyRead
+from mcp_front.stdio.opening import AlreadyRead
 from mcp_front.stdio.file_descriptors import ClientDescriptors
 from mcp_front.stdio.pipes import Lines, Sink, lines_from, sink_to
 from mcp_front.stdio.serve import serve_stdio
@@ -80,6 +80,7 @@ async def session(
     already_read: AlreadyRead | None = None,
     fault: str | None = None,
     deaf: bool = False,
+    version: str = "1.2.3",
 ) -> AsyncIterator[Session]:
     """A running server. Empty key and URL stand for good ones."""
     host, fake = SandboxHost("a.test"), FakeToolbox()
@@ -106,7 +107,7 @@ async def session(
                 ClientDescriptors(to_server[0], to_client[1]),
                 api_key=host.control.create_key("@ann@a.test") if api_key == "" else api_key,
                 backend=backend,
-                version="1.2.3",
+                version=version,
                 stop=client.stop,
                 tools=tools or fake.tools,
                 already_read=already_read or AlreadyRead(),
