@@ -11,8 +11,8 @@ import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from mcp_front.stdio.opening import AlreadyRead
 from mcp_front.stdio.file_descriptors import ClientDescriptors
+from mcp_front.stdio.opening import AlreadyRead
 from mcp_front.stdio.serve import serve_stdio
 from ops.settings import Settings, unknown
 from ops.stdio_settings import stdio_settings
@@ -36,6 +36,8 @@ async def serve(
             loop.add_signal_handler(signum, _on_signal, stop, signum)
     for sentence in unknown():
         log.warning(sentence, extra={"action": "unknown_setting"})
+    # The agent thinks before its first call. Failures to import are for that call.
+    rest = asyncio.get_running_loop().run_in_executor(None, _import_the_rest)
     await serve_stdio(
         stdio_settings(settings),
         descriptors,
@@ -46,7 +48,18 @@ async def serve(
         already_read=already_read,
         fault=fault,
     )
+    await rest
     return 0
+
+
+def _import_the_rest() -> None:
+    """What the first call needs."""
+    import daemon.daemon
+    import ledger.memory
+    import mcp_front.callers
+    import mcp_front.waiting.wait
+    import ops.parts
+    import workers.worker  # noqa: F401
 
 
 def _on_signal(stop: asyncio.Event, signum: int) -> None:

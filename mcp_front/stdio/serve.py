@@ -29,9 +29,9 @@ from mcp_front.limits import HeldCalls
 from mcp_front.listen import Inboxes
 from mcp_front.server import Ctx, NotConfigured, build_server, client_name
 from mcp_front.settings import FrontSettings
-from mcp_front.stdio.opening import AlreadyRead
 from mcp_front.stdio.file_descriptors import ClientDescriptors
 from mcp_front.stdio.messages import LineAnswer, LineReader, cancelled_request, error
+from mcp_front.stdio.opening import AlreadyRead
 from mcp_front.stdio.pipes import Lines, LineTooLong, Sink, lines_from, sink_to
 from mcp_front.tools.context import Progress, ToolContext
 from mcp_front.tools.registry import tools_for

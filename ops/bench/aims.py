@@ -159,8 +159,9 @@ AIMS = (
         most=20,
         unit="%",
     ),
-    Aim("stdio: spawn to `initialize` answered, median", "stdio", "spawn to initialize answered", most=600, unit="ms"),
-    Aim("stdio: memory when idle", "stdio", "memory when idle", most=65, unit="MB"),
+    Aim("stdio: spawn to `tools/list` answered, median", "stdio", "spawn to tools/list answered", most=400, unit="ms"),
+    Aim("stdio: spawn to the first `whoami`, median", "stdio", "spawn to whoami answered", most=500, unit="ms"),
+    Aim("stdio: memory when idle", "stdio", "memory when idle", most=60, unit="MB"),
     Aim(
         "soak: front growth after the first two minutes", "soak", "front growth after the first fifth", most=5, unit="%"
     ),

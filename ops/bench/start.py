@@ -46,12 +46,13 @@ async def start(size: Size, env: Mapping[str, str]) -> Scene:
         title="The stdio server",
         how=(
             f"`fmsg-mcpd stdio` is started {size.stdio_starts} times, one after another: spawn to the answer to "
-            "`initialize`, then to the answer to `tools/list`; and resident memory 3 s after `whoami` was answered, "
-            "its feed open. The yardstick is a Python process that imports asyncio and gives a line back."
+            "`initialize`, to `tools/list`, and to the first `whoami`, each asked for at once; and resident memory 3 s "
+            "after that, its feed open. The yardstick is a Python process that imports asyncio and gives a line back."
         ),
     )
     to_initialize: list[float] = []
     to_tools: list[float] = []
+    to_whoami: list[float] = []
     memory_mb: list[float] = []
     own_mb: list[float] = []
     bare_ms: list[float] = []
@@ -60,19 +61,21 @@ async def start(size: Size, env: Mapping[str, str]) -> Scene:
     for number in range(size.stdio_starts):
         bare = await _start([sys.executable, "-c", BARE_PROGRAM], {}, full=False)
         bare_ms.append(bare[0])
-        bare_mb.append(bare[2])
-        bare_own_mb.append(bare[3])
+        bare_mb.append(bare[3])
+        bare_own_mb.append(bare[4])
         idle_s = IDLE_S if number == size.stdio_starts - 1 or number < 2 else 0.0
-        initialize_ms, tools_ms, mb, own = await _start(
+        initialize_ms, tools_ms, whoami_ms, mb, own = await _start(
             [sys.executable, "-m", "fmsg_mcpd", "stdio"], env, idle_s=min(idle_s, size.idle_s)
         )
         to_initialize.append(initialize_ms)
         to_tools.append(tools_ms)
+        to_whoami.append(whoami_ms)
         if idle_s:
             memory_mb.append(mb)
             own_mb.append(own)
     scene.note_rounds("spawn to initialize answered", to_initialize, "ms", bare=bare_ms)
     scene.note_rounds("spawn to tools/list answered", to_tools, "ms", bare=bare_ms)
+    scene.note_rounds("spawn to whoami answered", to_whoami, "ms", bare=bare_ms)
     scene.note_rounds("memory when idle", memory_mb, "MB", bare=bare_mb)
     scene.note_rounds("of it shared with no other process", own_mb, "MB", bare=bare_own_mb)
     return scene
@@ -80,8 +83,8 @@ async def start(size: Size, env: Mapping[str, str]) -> Scene:
 
 async def _start(
     command: Sequence[str], env: Mapping[str, str], *, idle_s: float = 0.0, full: bool = True
-) -> tuple[float, float, float, float]:
-    """Milliseconds to the first answer and to the list of tools, memory in MB, and the part that is not shared."""
+) -> tuple[float, float, float, float, float]:
+    """Milliseconds to the first answer, the list of tools and ``whoami``; memory in MB, and the part not shared."""
     began_s = time.monotonic()
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -97,7 +100,7 @@ async def _start(
             process.stdin.write(json.dumps(_INITIALIZE).encode() + b"\n")
             await process.stdout.readline()
             initialize_ms = (time.monotonic() - began_s) * 1000
-            tools_ms = initialize_ms
+            tools_ms = whoami_ms = initialize_ms
             if full:
                 for message in _FOLLOWING:
                     process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -105,6 +108,7 @@ async def _start(
                         await process.stdout.readline()
                     if message.get("id") == 2:
                         tools_ms = (time.monotonic() - began_s) * 1000
+                whoami_ms = (time.monotonic() - began_s) * 1000
         await asyncio.sleep(idle_s)
         memory_mb, own_mb = cost_of(process.pid).rss_bytes / 1e6, own_bytes(process.pid) / 1e6
         process.stdin.close()
@@ -113,4 +117,4 @@ async def _start(
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return initialize_ms, tools_ms, memory_mb, own_mb
+    return initialize_ms, tools_ms, whoami_ms, memory_mb, own_mb

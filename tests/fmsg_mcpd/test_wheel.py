@@ -77,6 +77,12 @@ def test_the_page_of_the_sandbox_is_in_the_wheel(wheel: Path) -> None:
     assert "fmsg_mcpd/pages/style.css" in names
 
 
+def test_what_stdio_answers_from_is_in_the_wheel(wheel: Path) -> None:
+    """Else it starts, and its first answer fails."""
+    prepared = zipfile.ZipFile(wheel).read("fmsg_mcpd/mcp_front/stdio/prepared.json")
+    assert prepared == (ROOT / "mcp_front" / "stdio" / "prepared.json").read_bytes()
+
+
 def test_the_packages_page_has_no_link_that_leads_nowhere(wheel: Path) -> None:
     """The README is the page of the package, where there are no files beside it."""
     archive = zipfile.ZipFile(wheel)

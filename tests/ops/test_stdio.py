@@ -187,3 +187,43 @@ def test_garbage_on_the_wire_is_answered_and_survived() -> None:
     assert [answer["error"]["code"] for answer in answers if answer.get("id") is None] == [-32700, -32600]
     assert next(answer for answer in answers if answer.get("id") == 7)["error"]["code"] == -32601
     assert next(answer for answer in answers if answer.get("id") == 8)["result"] == {}
+
+
+def test_the_first_questions_are_answered_before_the_sdk_is_imported() -> None:
+    """A client sits before a silent process otherwise. What is imported when the thread answers is what counts."""
+    program = (
+        "import sys\n"
+        "from mcp_front.stdio import opening\n"
+        "answer = opening.Prepared.answer\n"
+        "def told(self, request):\n"
+        "    heavy = {'mcp', 'mcp_types', 'pydantic', 'aiohttp', 'asyncio', 'mcp_front.tools'} & set(sys.modules)\n"
+        "    print(request.method, *heavy, file=sys.stderr)\n"
+        "    return answer(self, request)\n"
+        "opening.Prepared.answer = told\n"
+        "start = opening.Opening.start\n"
+        "def start_and_wait(self):\n"
+        "    start(self)\n"
+        "    self._thread.join()\n"
+        "opening.Opening.start = start_and_wait\n"
+        "from ops.stdio import run\n"
+        "sys.exit(run())\n"
+    )
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input="".join(json.dumps(message) + "\n" for message in (HELLO, READY, listing, call(3, "whoami"))),
+        env={key: value for key, value in os.environ.items() if not key.startswith("FMSG_")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert [line for line in done.stderr.splitlines() if "/" in line or "init" in line][:3] == [
+        "initialize",
+        "tools/list",
+        "tools/call",
+    ]
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["id"] for answer in answers] == [1, 2, 3]
+    assert len(answers[1]["result"]["tools"]) >= 15
+    assert answers[2]["result"]["isError"]

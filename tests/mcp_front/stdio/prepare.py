@@ -22,7 +22,9 @@ DIRECTORIES = tuple(itertools.product((False, True), repeat=2))
 def initialize(version: str = "2025-06-18", *, id_: int | str = 3, **more: Any) -> dict[str, Any]:
     """The first request of an older era."""
     client = {"name": "t", "version": "1", "title": "a client"}
-    return request("initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": client, **more}, id_=id_)
+    return request(
+        "initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": client, **more}, id_=id_
+    )
 
 
 def questions(version: str) -> list[dict[str, Any]]:

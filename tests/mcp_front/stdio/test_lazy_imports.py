@@ -32,6 +32,17 @@ def test_what_stdio_serves_with_leaves_the_heavy_half_out() -> None:
         assert heavy not in modules, heavy
 
 
+def test_a_validator_is_built_when_its_model_is_first_used() -> None:
+    out = run(
+        "import mcp_types\n"
+        "print(mcp_types.Tool.__pydantic_complete__, mcp_types.client_request_adapter.pydantic_complete)\n"
+        "print(mcp_types.Tool(name='a', input_schema={}).name, mcp_types.Tool.__pydantic_complete__)\n"
+        "ping = mcp_types.client_request_adapter.validate_python({'method': 'ping'})\n"
+        "print(type(ping).__name__, mcp_types.client_request_adapter.pydantic_complete)\n"
+    )
+    assert out.split() == ["False", "False", "a", "True", "PingRequest", "True"]
+
+
 def test_names_of_the_packages_are_there_for_who_asks() -> None:
     out = run(
         "import mcp, mcp.server.runner\n"

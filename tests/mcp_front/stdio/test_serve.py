@@ -15,8 +15,8 @@ from fmsg.http import HostHttp
 from ledger.port import Store
 from ledger.store import MemoryStore
 from mcp_front.settings import FrontSettings
-from mcp_front.stdio.opening import AlreadyRead
 from mcp_front.stdio.file_descriptors import ClientDescriptors
+from mcp_front.stdio.opening import AlreadyRead
 from mcp_front.stdio.pipes import Lines, Sink, lines_from, sink_to
 from mcp_front.stdio.serve import serve_stdio
 from mcp_front.tools.tool import Tool
