@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -183,10 +183,16 @@ class WebApi:
             answer = await upload((await self._tokens.token()).value)
         return _read_attached(answer.data)
 
-    def attachment(self, message_id: int, filename: str) -> AbstractAsyncContextManager[Download]:
-        """An attachment that is read while it comes. Raises `BadInput` for what is no file's name."""
+    @asynccontextmanager
+    async def attachment(self, message_id: int, filename: str) -> AsyncIterator[Download]:
+        """An attachment that is read while it comes. Raises `BadInput` for what is no file's name.
+
+        Of somebody else's draft it is `NotFound`, as the draft is.
+        """
         segment = quote(check_stored_name(filename), safe="")
-        return self._download("attachment", f"/fmsg/{message_id}/attach/{segment}")
+        await self.message(message_id)
+        async with self._download("attachment", f"/fmsg/{message_id}/attach/{segment}") as download:
+            yield download
 
     @asynccontextmanager
     async def events(self) -> AsyncIterator[EventSocket]:

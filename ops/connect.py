@@ -373,7 +373,8 @@ def _copy_of(path: Path) -> Path:
     for number in range(1, 1000):
         copy = path.with_name(f"{path.name}.before-fmsg-{number}")
         with contextlib.suppress(FileExistsError):
-            with copy.open("xb") as sink:
+            # It may hold a key: closed to others from the first byte on.
+            with open(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as sink:
                 sink.write(path.read_bytes())
             copy.chmod(path.stat().st_mode & 0o777)
             return copy

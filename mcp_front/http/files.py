@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
@@ -20,6 +22,7 @@ from fmsg.errors import BadInput, FmsgError, HostRefused, NotFound, Transient, U
 from fmsg.reference import parse_reference
 from fmsg.transfer import Download, meant_name
 from ledger.port import DeferredTasks
+from ledger.values import CallerKey
 from mcp_front.caller import Caller
 from mcp_front.framing import quoted, visible
 from mcp_front.http.admission import Refused, retry_after
@@ -31,8 +34,16 @@ from mcp_front.settings import Budgets
 
 STEP_BYTES = 256 * 1024
 """What an upload has to bring within `STEP_S`: a slower one would hold its connections for a quarter of an hour."""
-STEP_S = 30.0
+STEP_S = 20.0
+"""Less than the host connection may rest (`fmsg.http.Deadlines.idle_s`): then it is known whose fault it is."""
+TRANSFERS_PER_CALLER = 8
+"""At the same time, in one process. Each holds one of the requests to the host and up to 3 MB of memory, for as long
+as its client likes to take; eight saturate a line."""
+TRANSFERS = 64
+"""The same of all callers together: a quarter of the requests that the host is asked at once, so that the tools go on
+(`fmsg.http.MAX_CONCURRENT`)."""
 OUTAGE_RETRY_S = 5.0
+BUSY_RETRY_S = 2.0
 
 _RANGE = re.compile(rb"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 _SAFE_HEADERS = [
@@ -87,6 +98,7 @@ class Files:
         self._uploads = f"{endpoint}/uploads"
         self._deferred = deferred
         self._budgets = budgets
+        self._running: Counter[CallerKey] = Counter()
 
     def serves(self, path: str) -> bool:
         """Whether a path is one of these."""
@@ -108,12 +120,30 @@ class Files:
                 405, f"{'PUT a file' if upload else 'GET an attachment'} here.", reason="method", headers=allow
             )
         try:
-            if upload:
-                await self._take(receive, send, caller, extra)
-            else:
-                await self._give(scope, send, caller, extra)
+            with self._transfer(caller.key):
+                if upload:
+                    await self._take(receive, send, caller, extra)
+                else:
+                    await self._give(scope, send, caller, extra)
         except FmsgError as error:
             raise _refused(error) from None
+
+    @contextmanager
+    def _transfer(self, caller: CallerKey) -> Iterator[None]:
+        """One of the places for transfers. Raises `Refused`."""
+        for running, limit, whose in (
+            (self._running[caller], TRANSFERS_PER_CALLER, "this address"),
+            (self._running.total(), TRANSFERS, "all callers of this server process"),
+        ):
+            if running >= limit:
+                text = f"{limit} files of {whose} are on their way already, and that is the limit. Try again soon."
+                raise Refused(429, text, reason="transfers", headers=[retry_after(BUSY_RETRY_S)])
+        self._running[caller] += 1
+        try:
+            yield
+        finally:
+            self._running[caller] -= 1
+            self._running += Counter()  # forgets who has none
 
     async def _give(self, scope: dict[str, Any], send: Send, caller: Caller, extra: RawHeaders) -> None:
         message_id, filename = self._named(scope)
