@@ -117,6 +117,18 @@ def answer_limits(budgets: Budgets) -> ByteLimits:
     )
 
 
+def form_limits() -> ByteLimits:
+    """Forms of the sign-in that are being received. Who sends them is not known yet: a network address counts."""
+    return ByteLimits(
+        total_bytes=64 * MIB,
+        per_caller_bytes=2 * MIB,
+        field="form_bytes",
+        field_per_caller="form_bytes_per_source",
+        what="forms",
+        remedy="Send fewer forms at the same time",
+    )
+
+
 class _Waiter(msgspec.Struct, frozen=True, eq=False):
     caller: CallerKey
     size: int

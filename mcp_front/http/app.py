@@ -18,6 +18,7 @@ import msgspec
 from mcp.server.lowlevel import Server
 from mcp.shared.inbound import x_mcp_header_map
 
+from ledger.values import CallerKey
 from mcp_front.callers import KeyCaller, KeyCallers
 from mcp_front.http.admission import (
     Admitted,
@@ -31,14 +32,24 @@ from mcp_front.http.admission import (
     is_trusted,
     parse_networks,
     retry_after,
+    source_of,
     values_of,
 )
-from mcp_front.http.body import BodyRefused, ClientGone, Malformed, TooDeep, TooManyItems, read_body
+from mcp_front.http.body import BodyRefused, ClientGone, Malformed, TooDeep, TooManyItems, read_body, read_form
 from mcp_front.http.connection import DISCARDED_BYTES, Connection
 from mcp_front.http.files import Broken, Files
 from mcp_front.http.request import Rejected, body_rejected, read_envelope
 from mcp_front.http.response import Exchange, Receive, Send, SlowReader, reply
-from mcp_front.limits import AnswerRoom, AnswerShare, ByteBudget, ByteShare, OverBudget, answer_limits, upload_limits
+from mcp_front.limits import (
+    AnswerRoom,
+    AnswerShare,
+    ByteBudget,
+    ByteShare,
+    OverBudget,
+    answer_limits,
+    form_limits,
+    upload_limits,
+)
 from mcp_front.settings import FrontSettings
 from mcp_front.timer_wheel import TimerWheel
 from telemetry import metrics
@@ -46,6 +57,8 @@ from telemetry import metrics
 if TYPE_CHECKING:
     from mcp_front.oauth.app import SignIn
 
+MAX_FORM_BYTES = 64 * 1024
+"""A registration or a form of the sign-in; a sealed request of the largest client is under 16 kB."""
 PREFLIGHT_MAX_AGE_S = 600
 """How long a browser may remember a preflight; the list of origins changes with a deploy only."""
 DOCUMENTATION_URL = "https://github.com/markmnl/fmsg-mcpd/tree/main/docs"
@@ -128,6 +141,7 @@ class HttpFront:
         self.authenticator = Authenticator(callers, guesses, self._proxies, sign_in=sign_in)
         """Whom a request acts as."""
         self._uploads = ByteBudget(upload_limits(settings.budgets))
+        self._forms = ByteBudget(form_limits())
         self._reading = asyncio.Lock()
         self._answers = ByteBudget(answer_limits(settings.budgets))
         self._header_schemas: dict[str, Mapping[str, Any] | None] = {}
@@ -157,7 +171,37 @@ class HttpFront:
         elif not self._hosts.admits(scope["headers"]):
             await reply(send, 421, _error_body("This server does not serve the host name in the Host header."), [])
         else:
-            await self._sign_in(scope, receive, send)
+            await self._serve_sign_in(self._sign_in, scope, receive, send)
+
+    async def _serve_sign_in(self, sign_in: SignIn, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """A form or a registration, of somebody who is not known yet: small, soon, and few at once from one address."""
+        source = source_of(peer_of(scope), values_of(scope["headers"], b"x-forwarded-for"), self._proxies)
+        place = CallerKey(source)
+        try:
+            self._forms.take(place, MAX_FORM_BYTES)
+        except OverBudget as over:
+            await reply(send, 429, _error_body(str(over)), [retry_after(over.retry_after_s or 1.0)])
+            return
+        try:
+            body = await read_form(receive, max_bytes=MAX_FORM_BYTES, within_s=self._settings.budgets.header_s)
+        except BodyRefused as refused:
+            metrics.REFUSALS.labels(refused.budget).inc()
+            await reply(send, refused.status, _error_body(str(refused)), [(b"connection", b"close")])
+            return
+        except ClientGone:
+            return
+        finally:
+            self._forms.give_back(place, MAX_FORM_BYTES)
+
+        async def again() -> dict[str, Any]:
+            nonlocal body
+            if body is None:
+                received: dict[str, Any] = await receive()
+                return received
+            whole, body = body, None
+            return {"type": "http.request", "body": whole, "more_body": False}
+
+        await sign_in(scope, again, send)
 
     async def _nothing(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         text = f"There is nothing here. The MCP endpoint is {self._settings.http.path}."

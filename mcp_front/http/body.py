@@ -241,6 +241,22 @@ async def read_body(
     raise BodyRefused(408, text, budget="body_s")
 
 
+async def read_form(receive: Receive, *, max_bytes: int, within_s: float) -> bytes | None:
+    """A small body of somebody who is not known yet, whole. Raises `BodyRefused`, `ClientGone`."""
+    body, more = bytearray(), True
+    try:
+        async with asyncio.timeout(within_s):
+            while more:
+                piece, more = await _next(receive)
+                body += piece
+                if len(body) > max_bytes:
+                    raise BodyRefused(413, f"The body is over {max_bytes} bytes. Send less.", budget="form_bytes")
+    except TimeoutError:
+        text = f"The body did not come within {within_s:g} s. Send it faster."
+        raise BodyRefused(408, text, budget="form_s") from None
+    return bytes(body)
+
+
 class _Intake:
     """A body that comes in pieces."""
 

@@ -10,12 +10,11 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Protocol
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from mcp.server.auth.handlers.register import RegistrationHandler
 from mcp.server.auth.middleware.client_auth import AuthenticationError, ClientAuthenticator
 from mcp.server.auth.settings import ClientRegistrationOptions
-from mcp.server.transport_security import RequestBodyLimitMiddleware
 from mcp.shared.auth import OAuthClientInformationFull
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
@@ -34,8 +33,8 @@ from mcp_front.oauth.grants import GrantRefused, Grants, GrantsAway, Issued
 from mcp_front.oauth.sealed import ACCESS_PREFIX, SCOPES, WRITE, Access, AuthorizationRequest, Sealer, Signed, digest
 from mcp_front.settings import OAuthSettings
 
-MAX_FORM_BYTES = 64 * 1024
-"""A registration or a form; a sealed request of the largest client is under 16 kB."""
+MAX_FIELDS = 64
+"""Of a form or a query; no request has twenty."""
 MAX_STATE_CHARS = 2_048
 """It travels in URLs, and the pages carry it along."""
 ASKED_S = 900.0
@@ -48,7 +47,9 @@ RETRY_AFTER_S = 5
 _CHALLENGE = re.compile(r"[A-Za-z0-9\-._~]{43,128}", re.ASCII)
 """RFC 7636, 4.2."""
 _NO_STORE = {"cache-control": "no-store", "pragma": "no-cache"}
+FORM_TYPE = "application/x-www-form-urlencoded"
 _VISITOR_COOKIE = "fmsg-sign-in"
+_VISITOR = re.compile(r"[A-Za-z0-9_-]{32}", re.ASCII)
 
 
 class Identify(Protocol):
@@ -130,9 +131,9 @@ class SignIn:
                 Route("/oauth/register", _open(_safely(register.handle), "POST"), methods=["POST", "OPTIONS"]),
                 Route("/oauth/token", _open(_safely(self._token), "POST"), methods=["POST", "OPTIONS"]),
                 Route("/oauth/revoke", _open(_safely(self._revoke), "POST"), methods=["POST", "OPTIONS"]),
-                Route("/oauth/authorize", _page_route(self._authorize), methods=["GET", "POST"]),
-                Route(pages.SIGN_IN_PATH, _page_route(self._sign_in), methods=["POST"]),
-                Route(pages.CONSENT_PATH, _page_route(self._consent), methods=["POST"]),
+                Route("/oauth/authorize", self._authorize, methods=["GET", "POST"]),
+                Route(pages.SIGN_IN_PATH, self._sign_in, methods=["POST"]),
+                Route(pages.CONSENT_PATH, self._consent, methods=["POST"]),
                 Route(pages.STYLE_PATH, _style, methods=["GET"]),
             ]
         )
@@ -189,6 +190,9 @@ class SignIn:
         state = given.get("state")
         problem = self._problem(given)
         if problem is not None:
+            if client.verified_host is None and urlsplit(redirect_uri).scheme == "https":
+                # Anybody can register any https URL: sent on by itself, a browser would follow every link of theirs.
+                return self._trouble(f"{client.name} asked for something that this server does not do: {problem[1]}")
             shown_state = state if state is None or len(state) <= MAX_STATE_CHARS else None
             return self._back(redirect_uri, shown_state, error=problem[0], error_description=problem[1])
         asked = AuthorizationRequest(
@@ -201,7 +205,9 @@ class SignIn:
             code_challenge=given["code_challenge"],
             expires_at_s=self._clock() + ASKED_S,
         )
-        visitor = request.cookies.get(_VISITOR_COOKIE) or secrets.token_urlsafe(24)
+        visitor = request.cookies.get(_VISITOR_COOKIE, "")
+        if not _VISITOR.fullmatch(visitor):
+            visitor = secrets.token_urlsafe(24)
         return self._key_page(asked, self._sealer.seal(asked), visitor, client)
 
     def _problem(self, given: Mapping[str, str]) -> tuple[str, str] | None:
@@ -408,12 +414,21 @@ class _SdkProvider:
 
 
 async def _fields(request: Request) -> dict[str, str] | None:
-    """The parameters of a request, from its query or its form; None where one is there twice (RFC 6749, 3.1)."""
-    try:
-        given: Any = request.query_params if request.method == "GET" else await request.form()
-        pairs = [(name, value) for name, value in given.multi_items() if isinstance(value, str) and value]
-    except Exception:  # noqa: BLE001 - a multipart parser's errors are many, and all mean the same
+    """The parameters of a request, from its query or its form; None where one is there twice (RFC 6749, 3.1).
+
+    Of a form's kinds only the one that the RFC has: others take the event loop long to read.
+    """
+    if request.method == "GET":
+        text = request.scope["query_string"]
+    elif request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM_TYPE:
+        text = await request.body()
+    else:
         return None
+    try:
+        found = parse_qsl(text.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        return None
+    pairs = [(name, value) for name, value in found if value]
     fields = dict(pairs)
     return fields if len(fields) == len(pairs) else None
 
@@ -485,17 +500,12 @@ def _safely(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Reque
 
 def _open(handle: Callable[[Request], Awaitable[Response]], method: str) -> ASGIApp:
     """A route for clients, of any origin: what a visitor's browser holds counts for nothing there."""
-    limited = RequestBodyLimitMiddleware(request_response(handle), MAX_FORM_BYTES)
     return CORSMiddleware(
-        limited,
+        request_response(handle),
         allow_origins="*",
         allow_methods=[method, "OPTIONS"],
         allow_headers=["authorization", "content-type", "mcp-protocol-version"],
     )
-
-
-def _page_route(handle: Callable[[Request], Awaitable[Response]]) -> ASGIApp:
-    return RequestBodyLimitMiddleware(request_response(handle), MAX_FORM_BYTES)
 
 
 async def _style(_request: Request) -> Response:

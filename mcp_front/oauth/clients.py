@@ -33,6 +33,8 @@ MAX_DOCUMENT_BYTES = 5 * 1024
 """Of a client metadata document (draft-ietf-oauth-client-id-metadata-document recommends this bound)."""
 FETCH_S = 5.0
 """A person waits for the page meanwhile."""
+MAX_FETCHING = 8
+"""At once: anybody may name any URL of a listed host."""
 MAX_CACHED = 1_000
 DEFAULT_AGE_S = 300.0
 """How long a document is believed whose headers do not say."""
@@ -40,6 +42,8 @@ MAX_AGE_S = 86_400.0
 FAILED_AGE_S = 30.0
 """How long a document that could not be had is not asked for again."""
 
+_HOST = re.compile(r"[a-z0-9._:-]+", re.ASCII)
+"""A name or an address. It stands in the pages' Content-Security-Policy."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _MAX_AGE = re.compile(r"\bmax-age=(\d{1,9})\b")
 
@@ -65,8 +69,8 @@ def redirect_problem(uri: str) -> str | None:
         return "it holds a user name"
     if parts.scheme in NATIVE_SCHEMES:
         return None
-    if not host:
-        return "it has no host"
+    if not host or not _HOST.fullmatch(host):
+        return "it has no host, or one that is no name"
     if parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK):
         return None
     return "it is neither https nor http on loopback"
@@ -192,6 +196,8 @@ class Clients:
         cached = self._documents.get(url)
         if cached is None or cached[0] <= self._clock():
             task = self._fetching.get(url)
+            if task is None and len(self._fetching) >= MAX_FETCHING:
+                raise UnknownClient("The metadata of too many clients is being fetched. Try again in a moment.")
             if task is None:
                 # Ends within `FETCH_S`; everybody who asks for the same client meanwhile shares it.
                 task = self._fetching[url] = asyncio.get_running_loop().create_task(self._read(url))
