@@ -190,8 +190,8 @@ class WebApi:
         Of somebody else's draft it is `NotFound`, as the draft is.
         """
         segment = quote(check_stored_name(filename), safe="")
-        await self.message(message_id)
         async with self._download("attachment", f"/fmsg/{message_id}/attach/{segment}") as download:
+            await self.message(message_id)
             yield download
 
     @asynccontextmanager

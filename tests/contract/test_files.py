@@ -12,6 +12,7 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
+from mcp_front.http.files import TRANSFERS_PER_CALLER
 from mcp_front.settings import OAuthSettings
 from tests.contract.town import Resident, Town, running_town
 
@@ -209,3 +210,28 @@ async def test_a_download_says_where_a_program_gets_the_file() -> None:
         refused = await bob.call("download_attachment", id=message_id, filename="data.bin", max_inline_bytes=10)
         assert refused.is_error
         assert str(link.uri) in refused.text
+
+
+async def test_files_that_nobody_takes_leave_the_others_their_share(town: Town) -> None:
+    bob, _, url = await received(town)
+    opened = []
+    port = int(town.here.endpoint.split(":")[2].partition("/")[0])
+    head = f"PUT /mcp/uploads HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer {bob.key}\r\n"
+    for _ in range(TRANSFERS_PER_CALLER):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"{head}content-length: 100000\r\nexpect: 100-continue\r\n\r\n".encode())
+        async with asyncio.timeout(10):
+            assert b"100 Continue" in await reader.readline()
+        opened.append(writer)
+    async with http(bob) as session:
+        async with session.get(url) as answer:
+            assert answer.status == 429
+            assert answer.headers["retry-after"]
+        assert (await bob.call("whoami"))["address"] == bob.address
+        for writer in opened:
+            writer.close()
+        async with asyncio.timeout(10):
+            while True:
+                async with session.get(url) as answer:
+                    if answer.status == 200:
+                        break

@@ -36,6 +36,9 @@ BIG = 2**63 - 1
 
 DRAFT = Draft(from_=ALICE, to=("@b@b.test",), type="text/plain", size=2, data="hi")
 
+SENT = {"version": 1, "from": "@zoe@x.test", "to": ["@ann@x.test"], "time": 1.0, "size": 0, "type": "text/plain"}
+"""A message, as far as it matters whose it is."""
+
 
 async def test_the_address_comes_from_the_exchange(api: WebApi) -> None:
     assert await api.address() == ALICE
@@ -189,15 +192,23 @@ async def test_a_name_the_host_would_hang_on_is_not_sent(host: FakeHost, api: We
     with pytest.raises(BadInput, match="longer than 255 bytes"):
         await api.attach(1, "a" * 256, b"", content_type="text/plain")
     with pytest.raises(BadInput):
-        api.attachment(1, "..")
+        await api.attachment(1, "..").__aenter__()
     assert host.paths() == []
 
 
 async def test_a_download_s_name_is_one_segment_of_the_path(host: FakeHost, api: WebApi) -> None:
+    host.answer("GET", "/fmsg/1", SENT)
     host.answer("GET", "/fmsg/1/attach/a%2Fb%20%3F%23%25%C3%BC.txt", b"abc")
     async with api.attachment(1, "a/b ?#%ü.txt") as download:
         assert (download.size, download.content_type) == (3, "application/json")
         assert b"".join([chunk async for chunk in download.chunks]) == b"abc"
+
+
+async def test_a_file_of_somebody_elses_draft_is_not_found(host: FakeHost, api: WebApi) -> None:
+    host.answer("GET", "/fmsg/1", {**SENT, "time": None})
+    host.answer("GET", "/fmsg/1/attach/a", b"not sent yet")
+    with pytest.raises(NotFound):
+        await api.attachment(1, "a").__aenter__()
 
 
 async def test_a_missing_attachment_is_not_found(host: FakeHost, api: WebApi) -> None:
@@ -424,6 +435,7 @@ async def test_a_failure_that_a_draft_beyond_the_protocol_causes_is_not_worth_an
 
 
 async def test_an_attachment_with_a_control_character_in_its_name_is_fetched(host: FakeHost, api: WebApi) -> None:
+    host.answer("GET", "/fmsg/1", SENT)
     host.answer("GET", "/fmsg/1/attach/a%07b.txt", b"x")
     async with api.attachment(1, "a\x07b.txt") as download:
         assert [chunk async for chunk in download.chunks] == [b"x"]

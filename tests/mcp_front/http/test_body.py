@@ -23,6 +23,7 @@ from mcp_front.http.body import (
     TooDeep,
     TooManyItems,
     read_body,
+    read_form,
     read_json,
 )
 from mcp_front.limits import FREE_BYTES, ByteBudget, ByteShare, OverBudget, upload_limits
@@ -338,3 +339,26 @@ async def test_one_piece_of_one_body_is_read_in_each_turn_of_the_loop() -> None:
     await asyncio.gather(*(one() for _ in range(10)))
     counting.cancel()
     assert turns >= 10 * (MIB // SMALL_BYTES) - 1
+
+
+async def test_a_form_is_small_and_comes_soon() -> None:
+    async def endless() -> dict[str, object]:
+        return {"type": "http.request", "body": b"x" * 60, "more_body": True}
+
+    async def silent() -> dict[str, object]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def gone() -> dict[str, object]:
+        return {"type": "http.disconnect"}
+
+    async def whole() -> dict[str, object]:
+        return {"type": "http.request", "body": b"a=b", "more_body": False}
+
+    for receive, status in ((endless, 413), (silent, 408)):
+        with pytest.raises(BodyRefused) as refused:
+            await read_form(receive, max_bytes=100, within_s=0.05 if receive is silent else 60.0)
+        assert refused.value.status == status
+    with pytest.raises(ClientGone):
+        await read_form(gone, max_bytes=100, within_s=60.0)
+    assert await read_form(whole, max_bytes=100, within_s=60.0) == b"a=b"
