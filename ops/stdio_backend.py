@@ -59,7 +59,7 @@ async def serve(
         already_read=already_read,
         fault=fault,
     )
-    await rest
+    await asyncio.wait([rest])
     return 0
 
 
