@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from ledger.seal import SealKeys
 from mcp_front.oauth import clients
 from mcp_front.oauth.clients import (
+    MAX_FETCHING,
     Clients,
     DocumentRefused,
     OAuthClient,
@@ -247,3 +249,28 @@ async def test_a_registration_of_many_redirects_is_bounded() -> None:
         await registered(http, redirect_uris=[f"https://a.example/{n}" for n in range(10)])
         asked = {"redirect_uris": [f"https://a.example/{n}" for n in range(11)], "token_endpoint_auth_method": "none"}
         assert (await http.post("/oauth/register", json=asked)).status_code == 400
+
+
+async def test_few_metadata_documents_are_fetched_at_once() -> None:
+    answer = asyncio.Event()
+    fetched: list[str] = []
+
+    async def slow(url: str) -> tuple[bytes, float]:
+        fetched.append(url)
+        await answer.wait()
+        raise DocumentRefused("it is none")
+
+    fixture = Fixture(fetch=slow)
+    async with fixture.browser() as http, asyncio.TaskGroup() as tasks:
+
+        async def ask(number: int) -> str:
+            asked = question(f"https://claude.ai/{number}", "x" * 43)
+            return (await http.get("/oauth/authorize", params=asked)).text
+
+        held = [tasks.create_task(ask(number)) for number in range(MAX_FETCHING)]
+        while len(fetched) < MAX_FETCHING:
+            await asyncio.sleep(0)
+        assert "too many clients" in await ask(MAX_FETCHING)
+        assert len(fetched) == MAX_FETCHING
+        answer.set()
+    assert all("it is none" in page.result() for page in held)
