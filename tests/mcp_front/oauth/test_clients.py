@@ -252,11 +252,13 @@ async def test_a_registration_of_many_redirects_is_bounded() -> None:
 
 
 async def test_few_metadata_documents_are_fetched_at_once() -> None:
-    answer = asyncio.Event()
+    answer, all_asked = asyncio.Event(), asyncio.Event()
     fetched: list[str] = []
 
     async def slow(url: str) -> tuple[bytes, float]:
         fetched.append(url)
+        if len(fetched) == MAX_FETCHING:
+            all_asked.set()
         await answer.wait()
         raise DocumentRefused("it is none")
 
@@ -268,8 +270,7 @@ async def test_few_metadata_documents_are_fetched_at_once() -> None:
             return (await http.get("/oauth/authorize", params=asked)).text
 
         held = [tasks.create_task(ask(number)) for number in range(MAX_FETCHING)]
-        while len(fetched) < MAX_FETCHING:
-            await asyncio.sleep(0)
+        await all_asked.wait()
         assert "too many clients" in await ask(MAX_FETCHING)
         assert len(fetched) == MAX_FETCHING
         answer.set()
