@@ -167,7 +167,7 @@ def _details(outcome: WaitOutcome) -> list[tuple[Fields, str]]:
     skipped = [_skipped_item(*each) for each in outcome.skipped[-2:]]
     return [
         *(({"notes": note}, note) for note in outcome.notes[1:]),
-        *(({"skipped": item}, f"Passed over: {item['id']} ({item['reason']}).") for item in skipped),
+        *(({"skipped": item}, f"Passed over: message {item['id']} ({item['reason']}).") for item in skipped),
     ]
 
 
@@ -259,7 +259,7 @@ def _show_rest(report: Report, fields: Fields, outcome: WaitOutcome) -> None:
     if outcome.skipped:
         skipped = outcome.skipped[-SHOWN_SKIPPED:]
         fields["skipped"] = [_skipped_item(*each) for each in skipped]
-        report.say("Passed over: " + ", ".join(f"{message_id} ({reason})" for message_id, reason in skipped) + ".")
+        report.say("Passed over: message " + ", ".join(f"{message_id} ({reason})" for message_id, reason in skipped) + ".")
     fields |= _counts(outcome)
     if outcome.notes:
         fields["notes"] = list(outcome.notes)

@@ -130,7 +130,7 @@ async def test_skipped_messages_come_with_their_reason(world: World, bob: Agent)
     world.there.deliver("@ann@here.test", [bob.address], body="signal")
     got = await wait(bob, after_id="0", from_="@Ann@here.test")
     assert got["skipped"] == [{"id": str(ben), "reason": "from_mismatch"}]
-    assert f"Passed over: {ben} (from_mismatch)." in got.text
+    assert f"Passed over: message {ben} (from_mismatch)." in got.text
 
 
 async def test_short_names_work_in_from(world: World) -> None:
