@@ -259,7 +259,9 @@ def _show_rest(report: Report, fields: Fields, outcome: WaitOutcome) -> None:
     if outcome.skipped:
         skipped = outcome.skipped[-SHOWN_SKIPPED:]
         fields["skipped"] = [_skipped_item(*each) for each in skipped]
-        report.say("Passed over: message " + ", ".join(f"{message_id} ({reason})" for message_id, reason in skipped) + ".")
+        report.say(
+            "Passed over: message " + ", ".join(f"{message_id} ({reason})" for message_id, reason in skipped) + "."
+        )
     fields |= _counts(outcome)
     if outcome.notes:
         fields["notes"] = list(outcome.notes)

@@ -13,6 +13,7 @@ from typing import Any
 
 import uvloop
 
+import mcp_front.http.admission
 import mcp_front.http.app
 import mcp_front.http.serve
 from fmsg.http import HostHttp
@@ -27,7 +28,7 @@ ADDRESS = "@conformance@a.test"
 
 def open_to_everybody(key: str) -> None:
     """Take every request of this process for the one that has this key."""
-    setattr(mcp_front.http, "bearer_key", lambda headers: key)  # noqa: B010 - not exported, and patched nowhere else
+    setattr(mcp_front.http.admission, "bearer_token", lambda headers: key)  # noqa: B010 - patched nowhere else
 
 
 def built_with_fixtures(*args: Any, **options: Any) -> Any:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +50,16 @@ class _Listening:
 
     def __exit__(self, *_: object) -> None:
         return None
+
+
+@pytest.mark.processes
+def test_the_listener_is_open_to_the_runner_which_has_no_key() -> None:
+    body = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    with (
+        run._listening() as url,
+        urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=30) as answer,
+    ):
+        told = answer.read()
+    assert b"wait_for_message" in told
+    assert b"test_simple_text" in told
