@@ -219,7 +219,7 @@ class ByteBudget:
 def _too_large(limits: ByteLimits, size: int) -> OverBudget:
     return OverBudget(
         f"This needs about {-(-size // MIB)} MiB of the server's memory, and the limit for one caller is "
-        f"{limits.per_caller_bytes // MIB} MiB ({budget_name(limits.field_per_caller)}). Ask for less at once.",
+        f"{limits.per_caller_bytes // MIB} MiB{_variable(limits.field_per_caller)}. Ask for less at once.",
         budget=limits.field_per_caller,
         retry_after_s=None,
     )
@@ -227,10 +227,15 @@ def _too_large(limits: ByteLimits, size: int) -> OverBudget:
 
 def _full(limits: ByteLimits, field: str, limit: int, whose: str) -> OverBudget:
     return OverBudget(
-        f"{whose} in flight fill the {limit // MIB} MiB there are for them ({budget_name(field)}). "
+        f"{whose} in flight fill the {limit // MIB} MiB there are for them{_variable(field)}. "
         f"{limits.remedy}, and try again in {RETRY_S} s.",
         budget=field,
     )
+
+
+def _variable(field: str) -> str:
+    """The variable that sets a budget, in brackets; nothing for one that is fixed."""
+    return f" ({budget_name(field)})" if field in Budgets.__struct_fields__ else ""
 
 
 class ByteShare:

@@ -35,7 +35,7 @@ from mcp_front.settings import OAuthSettings
 
 MAX_FIELDS = 64
 """Of a form or a query; no request has twenty."""
-MAX_STATE_CHARS = 2_048
+MAX_STATE_BYTES = 2_048
 """It travels in URLs, and the pages carry it along."""
 ASKED_S = 900.0
 """A person may take so long to find their key; the page then has to be opened from the client once more."""
@@ -193,7 +193,7 @@ class SignIn:
             if client.verified_host is None and urlsplit(redirect_uri).scheme == "https":
                 # Anybody can register any https URL: sent on by itself, a browser would follow every link of theirs.
                 return self._trouble(f"{client.name} asked for something that this server does not do: {problem[1]}")
-            shown_state = state if state is None or len(state) <= MAX_STATE_CHARS else None
+            shown_state = state if state is None or len(state.encode("utf-8", "replace")) <= MAX_STATE_BYTES else None
             return self._back(redirect_uri, shown_state, error=problem[0], error_description=problem[1])
         asked = AuthorizationRequest(
             client_id=client.id,
@@ -217,8 +217,8 @@ class SignIn:
         proof = _CHALLENGE.fullmatch(given.get("code_challenge", ""))
         if given.get("code_challenge_method") != "S256" or proof is None:
             return "invalid_request", "PKCE is required: code_challenge with code_challenge_method S256."
-        if len(given.get("state", "")) > MAX_STATE_CHARS:
-            return "invalid_request", f"state is longer than {MAX_STATE_CHARS} characters."
+        if len(given.get("state", "").encode("utf-8", "replace")) > MAX_STATE_BYTES:
+            return "invalid_request", f"state is longer than {MAX_STATE_BYTES} bytes."
         if not self._is_resource(given.get("resource")):
             return "invalid_target", f"resource has to be {self.resource}."
         if _scopes(given.get("scope")) == ():

@@ -17,6 +17,7 @@ from mcp_front.limits import (
     OverBudget,
     PerCallerLimiter,
     answer_limits,
+    form_limits,
     upload_limits,
 )
 from mcp_front.settings import MIB, Budgets
@@ -235,3 +236,13 @@ class TestPerCallerLimiter:
             await waiting
         limiter.release(ANN)
         assert len(limiter) == 0
+
+
+def test_a_budget_that_nobody_can_set_names_no_variable() -> None:
+    budget = ByteBudget(form_limits())
+    caller = CallerKey("a" * 32)
+    budget.take(caller, form_limits().per_caller_bytes)
+    with pytest.raises(OverBudget) as over:
+        budget.take(caller, 1)
+    assert "FMSG_" not in str(over.value)
+    assert "forms" in str(over.value)
