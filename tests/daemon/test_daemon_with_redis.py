@@ -115,7 +115,8 @@ async def test_a_redis_that_dies_and_comes_back_empty_goes_on_where_it_was(world
         await caller.ask()
         await until_goes_on(world, caller, before[caller.address], *new[caller.address])
         await caller.until("live")
-    assert world.host.core.faults.connects == connects, "the sockets stayed open all the time"
+    # Daemons that even out their callers may move one meanwhile. An outage that closed sockets would cost each one.
+    assert world.host.core.faults.connects < connects + len(callers), "the sockets stayed open all the time"
 
 
 async def test_a_failover_that_lost_the_tail_gets_it_back_before_anything_new(
