@@ -25,7 +25,7 @@ from ledger.port import DeferredTasks
 from ledger.values import CallerKey
 from mcp_front.caller import Caller
 from mcp_front.framing import quoted, visible
-from mcp_front.http.admission import Refused, retry_after
+from mcp_front.http.admission import OUTAGE_RETRY_S, Refused, key_refused, retry_after, values_of
 from mcp_front.http.body import ClientGone
 from mcp_front.http.response import Receive, Send, reply
 from mcp_front.sending.deliver import Post
@@ -42,7 +42,6 @@ as its client likes to take; eight saturate a line."""
 TRANSFERS = 64
 """The same of all callers together: a quarter of the requests that the host is asked at once, so that the tools go on
 (`fmsg.http.MAX_CONCURRENT`)."""
-OUTAGE_RETRY_S = 5.0
 BUSY_RETRY_S = 2.0
 
 _RANGE = re.compile(rb"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
@@ -163,7 +162,7 @@ class Files:
             size = download.size
             head = [*_SAFE_HEADERS, (b"content-disposition", disposition(filename)), *extra]
             try:
-                part = wanted_part(_one(scope["headers"], b"range"), size)
+                part = wanted_part(_range(scope["headers"]), size)
             except Unsatisfiable:
                 await reply(send, 416, b"", [(b"content-range", f"bytes */{size}".encode()), *head])
                 return
@@ -248,8 +247,8 @@ async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
             raise Refused(408, text, reason="least_rate", headers=[(b"connection", b"close")]) from None
 
 
-def _one(headers: RawHeaders, name: bytes) -> bytes | None:
-    values = [value for key, value in headers if key == name]
+def _range(headers: RawHeaders) -> bytes | None:
+    values = values_of(headers, b"range")
     return values[0] if len(values) == 1 else None
 
 
@@ -257,7 +256,7 @@ def _refused(error: FmsgError) -> Refused:
     """The host's refusal as an HTTP status of ours, with its own words."""
     reason = quoted(error.reason) if isinstance(error, HostRefused) else visible(str(error))
     if isinstance(error, Unauthorized):
-        return Refused(401, f"The fmsg host does not accept this API key: {reason}", reason="key_refused")
+        return Refused(401, key_refused(error).text, reason="key_refused")
     if isinstance(error, Transient):
         wait = [retry_after(error.retry_after_s or OUTAGE_RETRY_S)]
         return Refused(503, f"The fmsg host cannot do that now: {reason}", reason="host_unavailable", headers=wait)

@@ -136,16 +136,19 @@ class Sealer:
 
     def form_proof(self, visitor: str, asked: str) -> str:
         """Proves that a form was served to this visitor for this request."""
-        bound_to = hashlib.sha256(f"{visitor}\0{asked}".encode()).digest()
-        return base64.urlsafe_b64encode(self._secret.seal(b"", bound_to=bound_to)).decode()
+        return base64.urlsafe_b64encode(self._secret.seal(b"", bound_to=_form(visitor, asked))).decode()
 
     def form_is_proven(self, proof: str, visitor: str, asked: str) -> bool:
         """Whether `form_proof` made the proof for the two."""
-        bound_to = hashlib.sha256(f"{visitor}\0{asked}".encode()).digest()
         try:
-            return self._secret.open(base64.urlsafe_b64decode(proof), bound_to=bound_to) == b""
+            return self._secret.open(base64.urlsafe_b64decode(proof), bound_to=_form(visitor, asked)) == b""
         except (binascii.Error, ValueError, SealBroken):
             return False
+
+
+def _form(visitor: str, asked: str) -> bytes:
+    """What the proof of a form is bound to."""
+    return hashlib.sha256(f"{visitor}\0{asked}".encode()).digest()
 
 
 def digest(text: str) -> bytes:

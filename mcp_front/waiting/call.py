@@ -122,7 +122,7 @@ class Timing:
         times = (self.deadline, self.resume_at, self.window_ends_at, self.look_again_at, *more)
         return min(at for at in times if at is not None)
 
-    def patience(self) -> AbstractContextManager[None]:
+    def store_deadline(self) -> AbstractContextManager[None]:
         """Around what is asked of the store: one that hangs must not make the call late."""
         return answered_by(max(self.deadline, asyncio.get_running_loop().time()) + GRACE_S)
 
@@ -255,7 +255,7 @@ class Held:
             self._cursor = None
         try:
             async with asyncio.timeout_at(timing.end):
-                with timing.patience():
+                with timing.store_deadline():
                     step = await self._step(closing)
                 outcome = await self._respond(step)
         except TimeoutError:
@@ -443,7 +443,7 @@ class Held:
         return outcome
 
     async def _in_time(self, work: Awaitable[_Answer]) -> _Answer:
-        with self._timing.patience():
+        with self._timing.store_deadline():
             return await work
 
     async def _give_up(self) -> WaitOutcome:
