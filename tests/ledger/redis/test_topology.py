@@ -242,10 +242,14 @@ async def test_sentinel_replaces_a_killed_primary(program: Path) -> None:
         backend.notifications.listen(ALICE, woken.set)
         async with backend.notifications.running():
             await asyncio.wait_for(woken.wait(), 20)
+            woken.clear()
             setup.primary.kill()
             appended = await eventually(lambda: backend.ledger.append(ALICE, [seen(3)], "push"))
             assert appended.state.held == 3
+            await asyncio.wait_for(woken.wait(), 20)
+            await asyncio.wait_for(backend.notifications.connected.wait(), 20)
             woken.clear()
+            await eventually(lambda: backend.ledger.append(ALICE, [seen(4)], "push"))
             await asyncio.wait_for(woken.wait(), 20)
         assert keys_without_ttl(setup.replica) == []
 
