@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections import deque
 from typing import Protocol
 
@@ -34,6 +35,18 @@ class OverBudget(Exception):
         super().__init__(text)
         self.budget = budget
         self.retry_after_s = retry_after_s
+
+
+def free_frames(error: BaseException) -> None:
+    """Free what the functions held that an error has come out of: a body, a file.
+
+    A caught error keeps them alive as long as it lives, and in a cycle until a full garbage collection. Their bytes are
+    on no budget any more. The lines of the traceback stay.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__context__
 
 
 class HeldCalls:

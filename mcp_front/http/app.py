@@ -48,6 +48,7 @@ from mcp_front.limits import (
     OverBudget,
     answer_limits,
     form_limits,
+    free_frames,
     upload_limits,
 )
 from mcp_front.settings import FrontSettings
@@ -258,9 +259,11 @@ class HttpFront:
                 )
             await self._serve(scope, receive, send, admitted, extra)
         except Refused as refused:
+            free_frames(refused)
             metrics.REFUSALS.labels(refused.reason).inc()
             await reply(send, refused.status, _error_body(refused.text), [*refused.headers, *extra])
         except Rejected as rejected:
+            free_frames(rejected)
             metrics.REFUSALS.labels("envelope").inc()
             await reply(send, rejected.status, _rpc_error(rejected), extra)
         except ClientGone:

@@ -177,6 +177,10 @@ async def downloads_unread(me: Attacker) -> None:
         await asyncio.sleep(12 * min(1.0, me.scale + 0.1))
 
 
+FILLINGS = (b"eyJ.", b"a", "\U0001f600".encode(), b"\\n", "\U0001f600".encode() + b"a" * 60_000)
+"""What large messages are full of. Where one character takes four bytes in memory, all the others do."""
+
+
 async def hundred_of_everything(me: Attacker) -> None:
     """A hundred connections of one key: forty uploads, forty downloads and twenty messages that nobody reads."""
 
@@ -187,7 +191,7 @@ async def hundred_of_everything(me: Attacker) -> None:
             await asyncio.sleep(15 * min(1.0, me.scale + 0.1))
 
     await asyncio.gather(
-        *(_sent(me, filling) for filling in (b"eyJ.", b"a", "\U0001f600".encode(), b"\\n") * 10),
+        *(_sent(me, filling) for filling in FILLINGS * 8),
         *(unread("download_attachment", filename="a.txt", max_inline_bytes=10 * MIB) for _ in range(40)),
         *(unread("get_message") for _ in range(20)),
     )

@@ -85,6 +85,7 @@ def answers(scale: float) -> dict[str, dict[str, Made]]:
         "attachment_of_tokens": {"attachment": text(b"eyJ." * int(0.25 * MB * scale))},
         "attachment_of_controls": {"attachment": text(b"\x01" * int(10 * MB * scale))},
         "attachment_of_emoji": {"attachment": text("\U0001f600".encode() * int(2.5 * MB * scale))},
+        "attachment_with_emoji": {"attachment": text("\U0001f600".encode() + b"a" * int(9 * MB * scale))},
         "error_without_end": {"list": lambda: web.Response(status=500, body=b"x" * size)},
     }
 

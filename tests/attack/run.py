@@ -69,12 +69,13 @@ HOST_LIES = (
     "attachment_of_tokens",
     "attachment_of_controls",
     "attachment_of_emoji",
+    "attachment_with_emoji",
     "error_without_end",
 )
 CASES = (
     *(Case(name) for name in ATTACKS if name not in ("calls", "downloads_unread", "hundred_of_everything")),
     Case("hundred_of_everything", "attachment_of_emoji"),
-    *(Case("downloads_unread", lie) for lie in ("attachment_of_controls", "attachment_of_emoji")),
+    *(Case("downloads_unread", lie) for lie in ("attachment_of_controls", "attachment_with_emoji")),
     *(Case("calls", lie) for lie in HOST_LIES),
 )
 

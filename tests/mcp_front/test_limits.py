@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,6 +19,7 @@ from mcp_front.limits import (
     PerCallerLimiter,
     answer_limits,
     form_limits,
+    free_frames,
     upload_limits,
 )
 from mcp_front.settings import MIB, Budgets
@@ -32,6 +34,34 @@ def held(calls: HeldCalls, caller: CallerKey) -> Iterator[None]:
         yield
     finally:
         calls.give_back(caller)
+
+
+class Content:
+    """Something large."""
+
+
+def test_what_failed_holds_nothing_any_more() -> None:
+    alive: list[weakref.ref[Content]] = []
+
+    def read() -> None:
+        content = Content()
+        alive.append(weakref.ref(content))
+        raise ValueError
+
+    def serve() -> None:
+        content = Content()
+        alive.append(weakref.ref(content))
+        try:
+            read()
+        except ValueError:
+            raise KeyError from None
+
+    try:
+        serve()
+    except KeyError as error:
+        assert [ref() is None for ref in alive] == [False, False]
+        free_frames(error)
+        assert [ref() is None for ref in alive] == [True, True]
 
 
 class TestHeldCalls:

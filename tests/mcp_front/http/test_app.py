@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from mcp_front.http.admission import BindRefused
 from mcp_front.http.app import DOCUMENTATION_URL
+from mcp_front.http.body import BodyReader
 from mcp_front.settings import Budgets
 from tests.mcp_front.fakes import ANSWER_S, Front, call, front, heads, request
 
@@ -413,6 +415,16 @@ class TestBudgets:
             async with asyncio.timeout(ANSWER_S):
                 while (await post(running, alice, call("size", data="x" * 90_000)))[0] != 200:
                     continue
+
+    async def test_what_was_read_of_a_refused_body_is_free_at_once(self) -> None:
+        async with front(budgets=Budgets(upload_bytes=400_000, upload_bytes_per_caller=200_000)) as running:
+            gc.disable()  # It would free the body by and by.
+            try:
+                status, _, _ = await post(running, running.key(), b'{"a": "' + b"x" * 300_000)
+                assert status == 429
+                assert not [one for one in gc.get_objects() if isinstance(one, BodyReader)]
+            finally:
+                gc.enable()
 
     async def test_waits_are_bounded_per_caller_and_for_all(self) -> None:
         async with front(budgets=Budgets(max_waits_per_caller=2, max_waits=3)) as running:
