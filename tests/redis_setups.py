@@ -20,8 +20,6 @@ from ledger.embedded import EmbeddedRedis, free_port
 
 SLOTS = 16_384
 """Hash slots of a Redis Cluster."""
-HIGHEST_CLUSTER_PORT = 55_535
-"""The cluster bus listens on the port plus 10,000."""
 
 
 def self_signed(directory: Path, *, name: str | None = "127.0.0.1") -> tuple[Path, ssl.SSLContext]:
@@ -135,7 +133,7 @@ async def cluster(size: int = 3, *, program: Path | None = None) -> AsyncIterato
         for _ in range(size):
             node = EmbeddedRedis(
                 program=program,
-                port=free_port(below=HIGHEST_CLUSTER_PORT),
+                port=free_port(),
                 password="a-password-of-all",
                 persist=True,
                 config=["cluster-enabled yes", "cluster-node-timeout 1000", "cluster-require-full-coverage no"],

@@ -52,9 +52,9 @@ would stop the process for 100 ms, and next to nothing here is freed by them."""
 
 
 LARGE_BLOCK_BYTES = 32 * 1024
-"""From here on glibc takes each block of memory from the system and gives it back when it is freed: the pieces of a large
-body are among them (`mcp_front.http.body.SMALL_BYTES`). By itself it raises this limit up to 32 MiB, and then what
-large requests leave stays with the process: 300 MB more in ``make attack``."""
+"""From here on glibc takes each block of memory from the system and gives it back when it is freed: the pieces of a
+large body are among them (`mcp_front.http.body.SMALL_BYTES`). By itself it raises this limit up to 32 MiB, and then
+what large requests leave stays with the process: 300 MB more in ``make attack``."""
 _M_MMAP_THRESHOLD = -3
 
 

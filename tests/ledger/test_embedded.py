@@ -164,8 +164,8 @@ def test_it_dies_with_its_parent_even_a_killed_one() -> None:
     assert pid.isdigit()
 
 
-def test_a_free_port_can_be_limited() -> None:
-    assert 0 < free_port(below=60_000) < 60_000
+def test_a_free_port_is_none_that_the_system_hands_out_by_itself() -> None:
+    assert all(10_000 <= free_port() < 20_000 for _ in range(100))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

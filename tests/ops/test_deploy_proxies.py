@@ -8,7 +8,6 @@ import datetime
 import os
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from ledger.embedded import free_port
 from mcp_front.http.app import EXCLUDE_STORE
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings
 from tests.ops.deploy_files import DEPLOY, run, tool
@@ -210,14 +210,6 @@ async def stub_front(met: Met, stack: contextlib.AsyncExitStack) -> int:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port: int = runner.addresses[0][1]
     return port
-
-
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def haproxy_for(directory: Path, port: int, fronts: list[int]) -> tuple[list[str], dict[str, str]]:
