@@ -24,7 +24,7 @@ from ledger.operators import Order, Orders
 from ledger.port import LedgerError, LedgerUnavailable, Store
 from ledger.values import CallerKey
 from telemetry.logs import SELDOM
-from telemetry.metrics import HOST_UP, LEDGERS_RESTORED
+from telemetry.metrics import HOST_UP
 from telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
@@ -234,7 +234,6 @@ class Daemon:
                         type(result).__name__,
                         extra={"action": "restore_failed", **SELDOM},
                     )
-            LEDGERS_RESTORED.inc(len(copies))
         self._reporter.repeat()
 
     def _obey(self, group: asyncio.TaskGroup, order: Order) -> None:

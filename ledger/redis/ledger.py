@@ -49,6 +49,7 @@ from ledger.values import (
     Source,
     StreamId,
 )
+from telemetry.metrics import LEDGERS_RESTORED
 
 HEADS_AT_ONCE = 250
 """Ledgers whose heads are read by one script: half a millisecond during which Redis does nothing else."""
@@ -670,6 +671,7 @@ class RedisLedger:
             _read_state,
             again=True,
         )
+        LEDGERS_RESTORED.inc()
         return _there(state, caller)
 
     async def compare(self, caller: CallerKey, listed: Sequence[Seen], *, since: Head | None = None) -> Compared:
