@@ -69,7 +69,10 @@ _ADVICE = (
     ),
     _Advice(Forbidden, "This address may not do that; do not repeat the call. Check the id and who takes part."),
     _Advice(NotFound, "Check the id; list_messages, list_sent and get_thread give valid ones."),
-    _Advice(Conflict, "The message's state does not allow it; get_message shows the state."),
+    _Advice(
+        Conflict,
+        "The message's state does not allow it; get_message shows the state. Leave out a domain that the host names.",
+    ),
     _Advice(Throttled, "Wait before the next call."),
     _Advice(HostFailed, "The host is in trouble. Try again later; nothing was done."),
     _Advice(HostRefused, "Change what the host names and call again."),

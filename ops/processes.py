@@ -122,9 +122,13 @@ class Child:
 
 
 def announce(**values: object) -> None:
-    """Tell the parent process something, as one line of JSON on standard output. A parent need not listen."""
+    """Tell the parent process something, as one line of JSON on standard output. A parent need not listen.
+
+    A person at a terminal is told the same in words.
+    """
+    words = [f"{name.replace('_', ' ')}: {value}" for name, value in values.items() if value is not None]
     with contextlib.suppress(BrokenPipeError):
-        print(json.dumps(values), flush=True)
+        print("\n".join(words) if sys.stdout.isatty() else json.dumps(values), flush=True)
 
 
 def end_with_parent(parent_pid: int) -> None:

@@ -32,7 +32,7 @@ def run_role(role: str, serve: Serve, *, own_signals: bool = True) -> int:
     except SettingError as error:
         print(f"fmsg-mcpd {role}: {error}", file=sys.stderr)
         return 2
-    logs.configure(log_format=settings.log_format, level=settings.log_level, role=role)
+    logs.configure(log_format=settings.log_format, level=settings.log_level or "info", role=role)
     for sentence in unknown():
         log.warning(sentence, extra={"action": "unknown_setting"})
     return_status = 0

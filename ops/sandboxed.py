@@ -34,7 +34,7 @@ def sandbox(
             else:
                 print(readable(host), flush=True)
                 if host["domain"] == domains[-1]:
-                    print(CONNECT, flush=True)
+                    print(CONNECT if addresses else f"{NOBODY}\n{CONNECT}", flush=True)
 
         try:
             await run_hosts(
@@ -56,6 +56,7 @@ def sandbox(
     return run_role("sandbox", serve)
 
 
+NOBODY = "There is no address yet: make one with its key on the page, or start again with --address @NAME@DOMAIN."
 CONNECT = """\
 To connect an agent: fmsg-mcpd connect --client NAME --api-url URL, with the Web API as the URL.
 Runs until Ctrl-C."""

@@ -299,8 +299,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["human", "json"], Variable("FMSG_LOG_FORMAT", "`human` or `json`, on standard error.", _ALL)
     ] = "human"
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Variable("FMSG_LOG_LEVEL", "Least severe level logged.", _ALL)
-    ] = "info"
+        Literal["debug", "info", "warning", "error"] | None,
+        Variable(
+            "FMSG_LOG_LEVEL",
+            "Least severe level logged: `debug`, `info` (with a line for each call), `warning` or `error`. Default: "
+            "`info`, for stdio `warning`, since agent hosts show what it logs as errors.",
+            _ALL,
+        ),
+    ] = None
     metrics_host: Annotated[
         str, Variable("FMSG_METRICS_HOST", "Address the metrics and health port binds.", (*_FLEET, "up"))
     ] = "127.0.0.1"
@@ -373,6 +379,8 @@ _FALSE = frozenset({"0", "false", "no", "off"})
 
 def _parse(variable: Variable, kind: Any, text: str) -> Any:
     shown = "its value" if variable.secret else repr(text)
+    if type(None) in typing.get_args(kind):
+        (kind,) = (one for one in typing.get_args(kind) if one is not type(None))
     options = typing.get_args(kind)
     if typing.get_origin(kind) is Literal:
         if text.lower() not in options:
@@ -384,7 +392,7 @@ def _parse(variable: Variable, kind: Any, text: str) -> Any:
         raise SettingError(f"{variable.name}: {shown} is neither 1 nor 0.")
     if typing.get_origin(kind) is tuple:
         return tuple(part.strip() for part in text.split(",") if part.strip())
-    if int in (kind, *options) or kind is float:
+    if kind in (int, float):
         return _number(variable, text, whole=kind is not float)
     return text
 

@@ -48,7 +48,7 @@ def run() -> int:
 
     from telemetry import logs
 
-    logs.configure(log_format=settings.log_format, level=settings.log_level, role="stdio")
+    logs.configure(log_format=settings.log_format, level=settings.log_level or "warning", role="stdio")
     from ops.stdio_backend import serve
 
     return asyncio.run(serve(settings, descriptors, opening.finish(), fault=fault))

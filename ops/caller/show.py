@@ -33,7 +33,7 @@ def plain(view: CallerView) -> str:
 
 def _activation(view: CallerView) -> str:
     if view.sealed:
-        return "sealed with another key"
+        return "sealed with a key that FMSG_SEAL_KEY here does not hold, so its age and its token cannot be shown"
     asked = view.asked
     if asked is None:
         return "none"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -245,6 +247,37 @@ def test_what_a_person_reads_of_a_sandbox() -> None:
         "  Keys     @ann@here.test       fmsgk_1_a\n"
         "           @benjamin@here.test  fmsgk_2_b\n"
     )
+
+
+def test_a_person_who_starts_a_sandbox_without_addresses_hears_how_to_get_one() -> None:
+    shown = on_a_terminal("sandbox", until="Ctrl-C")
+    assert "There is no address yet: make one with its key on the page, or start again with --address" in shown
+
+
+def test_a_person_who_starts_a_server_reads_words_and_no_json() -> None:
+    shown = on_a_terminal("up", "--port", "0", until="metrics port|mcp url", FMSG_API_URL="http://127.0.0.1:9")
+    assert re.search(r"mcp url: http://127\.0\.0\.1:\d+/mcp", shown)
+    assert "{" not in shown
+
+
+def on_a_terminal(*arguments: str, until: str, **env: str) -> str:
+    """What a command shows on a terminal, up to a line that matches; then it gets a Ctrl-C."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("FMSG_")}
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "fmsg_mcpd", *arguments]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env={**inherited, **env}) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while not re.search(until, shown.decode()):
+                shown += os.read(ours, 4096)
+        finally:
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(OSError):  # It has closed the terminal.
+                while part := os.read(ours, 4096):
+                    shown += part
+            os.close(ours)
+    return shown.decode()
 
 
 async def test_packages_of_our_names_where_the_user_is_are_not_ours(

@@ -62,6 +62,14 @@ def test_it_starts_and_lists_its_tools_with_no_configuration() -> None:
         assert "FMSG_API_KEY" in text
 
 
+@pytest.mark.parametrize(("level", "told"), [("", False), ("info", True)])
+def test_it_logs_no_calls_unless_asked(level: str, told: bool) -> None:
+    """Agent hosts show what a server writes to standard error as errors."""
+    _, stderr, status = converse(HELLO, READY, call(2, "whoami"), FMSG_LOG_LEVEL=level)
+    assert status == 0
+    assert ("tool_call" in stderr) is told
+
+
 def test_a_host_that_cannot_be_reached_is_an_error_result() -> None:
     """The agent reads what is wrong; the server lives on, and nothing else is on its output."""
     answers, stderr, status = converse(

@@ -67,7 +67,7 @@ def test_everything_is_shown() -> None:
     [
         (view_of(asked=None), "ACTIVATION     none"),
         (view_of(asked=AskedFor(asked_at_s=990.0, token_until_s=None)), "asked for 10 s ago, without a valid token"),
-        (view_of(sealed=True, asked=None), "ACTIVATION     sealed with another key"),
+        (view_of(sealed=True, asked=None), "ACTIVATION     sealed with a key that FMSG_SEAL_KEY here does not hold"),
         (view_of(owner=None), "OWNER          none"),
         (view_of(owner=Owner(daemon="d1", epoch=4, alive=False, draining=False)), "d1 (dead), lease epoch 4"),
         (view_of(owner=Owner(daemon="d1", epoch=4, alive=True, draining=True)), "d1 (draining), lease epoch 4"),
