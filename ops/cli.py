@@ -326,7 +326,7 @@ def parser() -> argparse.ArgumentParser:
         dest="scenarios",
         action="append",
         default=[],
-        choices=("stdio", "tools", "wake", "rate", "one-caller", "hold", "soak"),
+        choices=("stdio", "tools", "wake", "rate", "one-caller", "hold", "soak", "crowd"),
         help="play this scenario alone; may be repeated",
     )
     bench.add_argument("--out", metavar="FILE", help="write the JSON here instead of to standard output")
@@ -343,6 +343,7 @@ def parser() -> argparse.ArgumentParser:
     )
     bench.add_argument("--anywhere", action="store_true", help="with --url: it may be on another machine")
     bench.add_argument("--yardstick", action="store_true", help=argparse.SUPPRESS)
+    bench.add_argument("--part", action="store_true", help=argparse.SUPPRESS)
     return root
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib.util
 import os
@@ -20,6 +21,7 @@ import msgspec
 from ops import interrupt
 from ops.bench.client import CallFailed
 from ops.bench.cluster import BenchCluster, running_cluster
+from ops.bench.crowd import crowd, crowd_part
 from ops.bench.figures import Machine, Run, Scene, write
 from ops.bench.hold import hold, one_caller
 from ops.bench.report import printed, publish
@@ -46,7 +48,10 @@ PLAYS: dict[str, Play] = {
 STDIO = "stdio"
 """The scenario that needs no front."""
 
-SCENARIOS = (STDIO, *PLAYS)
+CROWD = "crowd"
+"""The scenario that starts fleets of its own."""
+
+SCENARIOS = (STDIO, *PLAYS, CROWD)
 """All of them, in the order in which they are played."""
 
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
@@ -67,6 +72,8 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
     """``name=pid`` of processes behind ``url`` that run on this machine."""
     anywhere: bool = False
     """Whether a server that is not on this machine may be loaded."""
+    part: bool = False
+    """Be one fleet of the crowd."""
 
 
 class BenchRefused(Exception):
@@ -83,6 +90,10 @@ def bench(options: BenchOptions) -> int:
     if options.report is not None and importlib.util.find_spec("matplotlib") is None:
         print("fmsg-mcpd bench: --report draws with matplotlib. Install it: pip install matplotlib.", file=sys.stderr)
         return 2
+    if options.part:
+        with contextlib.suppress(asyncio.CancelledError):
+            interrupt.run(crowd_part(SIZES[options.size]), grace_s=STOP_GRACE_S, loop_factory=uvloop.new_event_loop)
+        return 0
     try:
         run = interrupt.run(play(options), grace_s=2 * STOP_GRACE_S, loop_factory=uvloop.new_event_loop)
     except KeyboardInterrupt:
@@ -145,6 +156,8 @@ async def play(options: BenchOptions, *, say: Callable[[str], None] | None = Non
 
 
 async def _played(name: str, size: Size, target: BenchTarget | None) -> Scene:
+    if name == CROWD:
+        return await crowd(size)
     if target is None:
         async with _cluster() as cluster:
             return await _played(name, size, cluster)

@@ -31,6 +31,10 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     stdio_starts: int
     soak_callers: int
     soak_s: float
+    crowd_fleets: int
+    crowd_each: int
+    """Callers of each fleet of the crowd."""
+    crowd_wait_s: float
     settle_s: float = 60.0
     """Longest that quiet is waited for."""
     own_clusters: bool = True
@@ -54,6 +58,9 @@ FULL = Size(
     stdio_starts=11,
     soak_callers=2_000,
     soak_s=600.0,
+    crowd_fleets=4,
+    crowd_each=10_000,
+    crowd_wait_s=230.0,
 )
 """All that the aims speak of."""
 
@@ -74,6 +81,9 @@ QUICK = Size(
     stdio_starts=3,
     soak_callers=100,
     soak_s=30.0,
+    crowd_fleets=2,
+    crowd_each=250,
+    crowd_wait_s=10.0,
     settle_s=15.0,
 )
 """A look at whether something has become worse, in two minutes."""
@@ -95,6 +105,9 @@ TINY = Size(
     stdio_starts=1,
     soak_callers=4,
     soak_s=1.0,
+    crowd_fleets=2,
+    crowd_each=4,
+    crowd_wait_s=1.0,
     settle_s=0.2,
     own_clusters=False,
 )

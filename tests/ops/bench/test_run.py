@@ -18,7 +18,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the bench reads /pro
 async def test_a_tiny_run_measures_every_scenario() -> None:
     said: list[str] = []
     run = await play(BenchOptions(size="tiny"), say=said.append)
-    assert [scene.name for scene in run.scenes] == ["stdio", "tools", "wake", "rate", "one caller", "hold", "soak"]
+    assert [scene.name.replace(" ", "-") for scene in run.scenes] == list(SCENARIOS)
     assert len(said) == len(SCENARIOS)
     assert read(write(run)) == run
     assert [failure for scene in run.scenes for failure in scene.failures] == []
@@ -28,6 +28,9 @@ async def test_a_tiny_run_measures_every_scenario() -> None:
     assert hold["held at the end of 10 (as the front counts)"].value == 10
     assert hold["connections cut or calls refused"].value == 0
     assert hold["upstream sockets per caller, most"].value == 1
+    together = next(scene for scene in run.scenes if scene.name == "crowd").figures
+    assert together["held at the same time, as the fronts count"].value == 8
+    assert together["callers whose wait ran out and was renewed"].value == 8
     names = {(scene.name, name.partition(": ")[2]) for scene in run.scenes for name in scene.figures}
     for aim in AIMS:
         where, _, what = aim.figure.partition(": ")
