@@ -74,7 +74,7 @@ lint: setup ## ruff, both halves
 types: setup ## strict type check, tests included
 	$(BIN)/mypy
 
-bench: setup ## measure everything, about 20 minutes; ARGS=--quick: two. Writes docs/performance.md
+bench: setup ## measure everything, about 30 minutes; ARGS=--quick: two. Writes docs/performance.md
 	$(BIN)/fmsg-mcpd bench --report docs $(ARGS)
 
 check: lint types test ## everything CI runs
