@@ -22,11 +22,6 @@ _WORD = frozenset("LNM")
 """General categories of letters, numbers and the marks without which many scripts cannot be written."""
 
 
-def same_address(one: str, other: str) -> bool:
-    """Whether two addresses that stand in messages or arguments are one by `fold`."""
-    return fold(one) == fold(other)
-
-
 def fold(address: str) -> str:
     """What two addresses that somebody may mean by one another have in common: Unicode case folding (FMSG-003), in NFC.
 

@@ -448,7 +448,7 @@ class Participant:
         if request.thread_of is not None:
             root = await root_named_by(self._caller.api, self._store.ledger, self._caller.key, request.thread_of)
         return Filters(
-            address=fold(self._caller.address),
+            address=self._caller.address.lower(),
             from_=None if request.from_ is None else fold(request.from_),
             thread_root=root,
         )

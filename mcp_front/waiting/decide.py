@@ -42,10 +42,12 @@ CUT_BY_TIME = "time limit cut the settle window"
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose wait it is and what it is for; addresses case-folded."""
+    """Whose wait it is and what it is for."""
 
     address: str
+    """The caller's, in lower case and never folded wider: what another mailbox sent is not the caller's own."""
     from_: str | None = None
+    """The only sender, case-folded (`fmsg.address.fold`)."""
     thread_root: int | None = None
 
 
@@ -195,14 +197,13 @@ class _Scan:
         filters = self._filters
         if entry.id in self._view.given:
             return "given"
-        sender = fold(entry.from_)
-        if sender == filters.address:
+        if entry.from_.lower() == filters.address:
             return "own"
         if entry.reaction:
             return "reaction"
         if entry.no_reply:
             return "no_reply"
-        if filters.from_ is not None and sender != filters.from_:
+        if filters.from_ is not None and fold(entry.from_) != filters.from_:
             return "from_mismatch"
         root = thread_of(entry)
         if root == 0 and self._is_held(entry):

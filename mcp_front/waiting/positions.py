@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
-from fmsg.address import fold, same_address
+from fmsg.address import fold
 from fmsg.errors import FmsgError, Forbidden, NotFound
 from fmsg.message import Message
 from ledger.catch_up import CaughtUp, seen_from
@@ -334,7 +334,7 @@ class Positions:
                 f"after_id: message {message_id} is a draft, so nothing can have arrived after it was sent. "
                 "Pass the after_id of the last result, or leave it out to wait from now on."
             )
-        if same_address(message.from_, self._address):
+        if message.from_.lower() == self._address.lower():
             return await self._sent(message_id, message.time)
         seen = seen_from(message, address=self._address, root=0)
         if not state.baseline.covers(seen):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmsg.address import MAX_ADDRESS_BYTES, fold, is_address, parse_address, same_address
+from fmsg.address import MAX_ADDRESS_BYTES, fold, is_address, parse_address
 from fmsg.errors import BadInput
 from tests.fmsg.fakehost import KEY
 
@@ -35,8 +35,7 @@ def test_a_well_formed_address_is_rendered_in_lower_case(address: str) -> None:
 def test_rendering_is_final_and_keeps_the_mailbox(address: str) -> None:
     rendered = parse_address(address)
     assert parse_address(rendered) == rendered
-    assert same_address(address, address.upper()) == (fold(address) == fold(address.upper()))
-    assert same_address(rendered, address) or "İ" in address
+    assert fold(rendered) == fold(address) or "İ" in address
 
 
 @given(st.text(max_size=60))
@@ -110,8 +109,8 @@ def test_what_is_no_string_is_refused(value: object) -> None:
 
 
 def test_addresses_are_the_same_under_case_folding() -> None:
-    assert same_address("@Straße@a.test", "@STRASSE@A.test")
-    assert not same_address("@alice@a.test", "@alice@b.test")
+    assert fold("@Straße@a.test") == fold("@STRASSE@A.test")
+    assert fold("@alice@a.test") != fold("@alice@b.test")
 
 
 def test_an_api_key_given_as_an_address_is_not_shown() -> None:
@@ -122,6 +121,6 @@ def test_an_api_key_given_as_an_address_is_not_shown() -> None:
 
 
 def test_an_address_is_compared_and_written_in_one_unicode_form() -> None:
-    assert same_address("@Jose\u0301@a.test", "@josé@a.test")
+    assert fold("@Jose\u0301@a.test") == fold("@josé@a.test")
     assert parse_address("@Jose\u0301@a.test") == "@josé@a.test"
-    assert same_address("@STRASSE@a.test", "@straße@a.test"), "the comparison of FMSG-003, which no key is made by"
+    assert fold("@STRASSE@a.test") == fold("@straße@a.test"), "the comparison of FMSG-003, which no key is made by"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fmsg.address import fold
 from ledger.values import Arrival, StreamId
 from mcp_front.waiting.decide import (
     CUT_BY_TIME,
@@ -109,6 +110,17 @@ def test_the_position_moves_over_everything_that_is_not_held_back() -> None:
     assert decision.progress.after_id == 7
     assert decision.progress.skipped == ((6, "own"), (7, "reaction"))
     assert decision.above == ()
+
+
+@pytest.mark.parametrize(
+    ("me", "sender"),
+    [("@straße@a.test", "@strasse@a.test"), ("@boss@a.test", "@boſs@a.test"), ("@ß@a.test", "@ẞ@b.test")],
+)
+def test_a_message_of_a_mailbox_that_only_a_wider_folding_joins_with_the_callers_comes(me: str, sender: str) -> None:
+    filters = Filters(address=me)
+    assert ids(look(entry(5, from_=sender), filters=filters)) == [5]
+    assert ids(look(entry(5, from_=sender), filters=Filters(address=me, from_=fold(sender)))) == [5]
+    assert waiting(look(entry(5, from_=me), filters=filters))
 
 
 def test_what_a_subscription_was_given_before_is_passed_over_silently() -> None:
