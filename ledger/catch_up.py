@@ -115,17 +115,6 @@ def baseline_of(page: Page, *, address: str) -> Baseline:
     return Baseline(newest_id=newest_id, time_s=max(within, default=page.host_time_s))
 
 
-async def ensure_begun(api: ListApi, ledger: Ledger, caller: CallerKey, address: str) -> LedgerState:
-    """The caller's ledger as it stands; where there is none, it begins with the newest listed messages.
-
-    Raises `fmsg.errors.FmsgError` and `LedgerUnavailable`; then nothing has begun.
-    """
-    state = await ledger.state(caller)
-    if state is None:
-        state, *_ = await _begin(api, ledger, caller, address)
-    return state
-
-
 async def catch_up(
     api: ListApi,
     ledger: Ledger,

@@ -20,7 +20,7 @@ from ledger.embedded import EmbeddedRedis
 from ledger.seal import SealKeys
 from ops.agent import Agent, over_http
 from ops.processes import Child
-from ops.sandbox_control import SandboxControl
+from tests.sandbox_control import SandboxControl
 
 CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent.parent / "mcp_front" / "waiting" / "waits.json").read_text()

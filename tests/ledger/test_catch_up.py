@@ -14,7 +14,6 @@ from ledger.catch_up import (
     CaughtUp,
     baseline_of,
     catch_up,
-    ensure_begun,
     seen_from,
 )
 from ledger.memory import MemoryLedger
@@ -54,7 +53,7 @@ def new_ids(caught: CaughtUp) -> list[int]:
 
 
 async def begin(host: FakeHost, ledger: MemoryLedger) -> LedgerState:
-    return await ensure_begun(host, ledger, CALLER, ME)
+    return (await catch_up(host, ledger, CALLER, ME, source="backfill")).state
 
 
 async def compare(host: FakeHost, ledger: MemoryLedger, *, min_pages: int = 1, max_pages: int = 200) -> CaughtUp:
@@ -164,7 +163,7 @@ class TestBeginning:
         first = await begin(host, ledger)
         host.put(4)
         assert (await begin(host, ledger)).epoch == first.epoch
-        assert host.asked["list_received"] == 1
+        assert await ids(ledger) == [4]
 
     async def test_catching_up_begins_where_there_is_none(self, host: FakeHost, ledger: MemoryLedger) -> None:
         host.put(4)

@@ -13,7 +13,7 @@ from fmsg.message import AddToBatch, Message, available_at_s
 from fmsg.tokens import AccessToken
 from fmsg.webapi import WebApi
 from ledger.availability import ProbedAvailability
-from ledger.catch_up import catch_up, ensure_begun, seen_from
+from ledger.catch_up import catch_up, seen_from
 from ledger.memory import MemoryStore
 from ledger.port import FeedReport, Member, NoLedger, Store
 from ledger.values import Arrival, CallerKey, caller_key
@@ -145,7 +145,7 @@ class World:
 
     async def begin_ledger(self) -> None:
         """The ledger begins with what the host lists."""
-        await ensure_begun(self.caller.api, self.store.ledger, self.key, ME)
+        await catch_up(self.caller.api, self.store.ledger, self.key, ME, source="poll")
 
     async def feed_goes_live(self) -> None:
         """A daemon serves the caller: ledger caught up, heartbeat there."""

@@ -18,8 +18,8 @@ from ledger.store import RedisStore
 from ledger.values import caller_key
 from ops.cli import main
 from ops.processes import Child
-from ops.sandbox_control import SandboxControl
 from tests.key_tokens import KeyTokens
+from tests.sandbox_control import SandboxControl
 
 ANN = "@ann@here.test"
 SEAL_KEY = SealKeys.generate()
