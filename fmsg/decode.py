@@ -196,7 +196,8 @@ def _tidy(message: Message) -> Message:
     """``pid`` 0 means none, and a hash that is none is left out."""
     if message.pid != 0 and message.sha256 is None and not message.add_to:
         return message
-    return replace(message, pid=message.pid or None, sha256=digest(message.sha256), add_to=_batches(message))
+    add_to = _batches(message) if message.add_to else message.add_to
+    return replace(message, pid=message.pid or None, sha256=digest(message.sha256), add_to=add_to)
 
 
 def _batches(message: Message | ThreadMessage) -> tuple[AddToBatch, ...]:

@@ -66,7 +66,7 @@ class AnswerMessage:
         self._long: list[str] = []
         self._marker = ""
         """Stands for a long string in the rest. It is drawn only where there is one."""
-        self._rest = _encode(self._shortened(message))
+        self._rest = _encode(self._shortened(message) if _has_long(message) else message)
 
     @property
     def memory_bytes(self) -> int:
@@ -90,16 +90,12 @@ class AnswerMessage:
         yield from _cut(rest)
 
     def _shortened(self, value: Any) -> Any:
-        """The value without its long strings; the same object where there are none."""
+        """The value with a mark in place of each long string."""
         if isinstance(value, str):
             return self._mark(value) if len(value) > PIECE_BYTES else value
         if isinstance(value, dict):
-            items = {name: self._shortened(item) for name, item in value.items()}
-            return items if any(items[name] is not value[name] for name in value) else value
-        if isinstance(value, list):
-            values = [self._shortened(item) for item in value]
-            return values if any(one is not other for one, other in zip(values, value, strict=True)) else value
-        return value
+            return {name: self._shortened(item) for name, item in value.items()}
+        return [self._shortened(item) for item in value] if isinstance(value, list) else value
 
     def _mark(self, text: str) -> str:
         self._marker = self._marker or secrets.token_hex(16)
@@ -338,6 +334,20 @@ async def reply(
         head.insert(0, (b"content-type", content_type))
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": body})
+
+
+def _has_long(message: dict[str, Any]) -> bool:
+    left: list[Any] = [message]
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            if len(value) > PIECE_BYTES:
+                return True
+        elif isinstance(value, dict):
+            left.extend(value.values())
+        elif isinstance(value, list):
+            left.extend(value)
+    return False
 
 
 def _cut(data: bytes) -> Iterator[bytes]:
