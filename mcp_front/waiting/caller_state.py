@@ -67,8 +67,9 @@ MAX_HANDED_OUT = 16
 """Positions that a process remembers per caller, some 200 bytes each: those of the agents that call now."""
 LIVE_LATELY_S = 60.0
 """A daemon whose feed was live so long ago still holds the end of the ledger."""
-RESTORE_WITHIN_S = 5.0
-"""Within this time of a flush a daemon has noticed it and written its ledgers back."""
+RESTORE_WITHIN_S = 8.0
+"""Within this time of a flush a daemon has noticed it and written its ledgers back: in a second or two, unless the
+machine is busy. A front that begins a ledger before has much come again. Less than the shortest call may take."""
 RESTORE_LOOK_S = 0.5
 """Between looks whether it has."""
 
