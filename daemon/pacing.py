@@ -53,8 +53,9 @@ class Connecting(Protocol):
 class ConnectPacer:
     """Lets feeds connect one by one, evenly: all daemons together no more than ``connects_per_s`` in any second.
 
-    A daemon among others reserves slots in the store, so that the one that needs the rate gets all of it. Without the
-    store each daemon keeps to its share. Feeds whose caller has no socket go before those that only move.
+    Each reserves slots in the store, so that the one that needs the rate gets all of it: also one that seems to be
+    alone, since another may be about to begin or to end. Without the store each daemon keeps to its share. Feeds whose
+    caller has no socket go before those that only move.
     """
 
     def __init__(
@@ -123,16 +124,14 @@ class ConnectPacer:
                 log.exception("a feed could not connect", extra={"action": "connect_failed", **SELDOM})
 
     async def _reserve(self, count: int) -> ConnectSlots:
-        members = self._members()
-        if members > 1:
-            try:
-                return await self._fleet.reserve_connects(count, per_s=self._per_s, within_s=HORIZON_S)
-            except LedgerError:
-                log.debug("connect slots are shared without the store", extra={"action": "slots_without_store"})
-            except Exception:
-                # A daemon whose pacer ended would open no socket any more.
-                log.exception("no slots to connect could be reserved", extra={"action": "slots_failed", **SELDOM})
-        every_s = max(1, members) / self._per_s
+        try:
+            return await self._fleet.reserve_connects(count, per_s=self._per_s, within_s=HORIZON_S)
+        except LedgerError:
+            log.debug("connect slots are shared without the store", extra={"action": "slots_without_store"})
+        except Exception:
+            # A daemon whose pacer ended would open no socket any more.
+            log.exception("no slots to connect could be reserved", extra={"action": "slots_failed", **SELDOM})
+        every_s = max(1, self._members()) / self._per_s
         slots, self._free_at_s = reserve_slots(
             self._free_at_s, self._now(), count=count, every_s=every_s, within_s=HORIZON_S
         )
