@@ -12,7 +12,6 @@ import mcp_types
 from fmsg.redact import scrub, suspicious
 from mcp_front.failures import failure_of, failure_result
 from mcp_front.framing import Clean
-from mcp_front.limits import free_frames
 from mcp_front.settings import FrontSettings
 from mcp_front.tools.arguments import read_arguments
 from mcp_front.tools.context import ToolContext
@@ -87,7 +86,6 @@ async def _answered(context: ToolContext, tool: Tool, arguments: Mapping[str, An
             log.exception(
                 "tool failed", extra={"action": "tool_failed", "tool": tool.name, "caller": context.caller.key}
             )
-        free_frames(error)
         return failure_result(failure)
 
 
