@@ -83,17 +83,17 @@ class Child:
                     self._news.set()
         self._news.set()
 
-    async def announcement(self, key: str, *, count: int = 1) -> list[dict[str, Any]]:
+    async def announcement(self, key: str, *, count: int = 1, within_s: float = READY_S) -> list[dict[str, Any]]:
         """Wait for ``count`` announcements that have the key. Raises `ChildFailed`."""
         try:
-            async with asyncio.timeout(READY_S):
+            async with asyncio.timeout(within_s):
                 while len(found := [item for item in self.announced if key in item]) < count:
                     if self._reader.done():
                         raise ChildFailed(f"{self.name} ended before it was ready:\n{self.tail()}")
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            raise ChildFailed(f"{self.name} was not ready after {READY_S:g} s:\n{self.tail()}") from None
+            raise ChildFailed(f"{self.name} was not ready after {within_s:g} s:\n{self.tail()}") from None
         return found
 
     def tail(self, *, lines: int = 15) -> str:
@@ -126,9 +126,11 @@ def announce(**values: object) -> None:
 
     A person at a terminal is told the same in words.
     """
-    words = [f"{name.replace('_', ' ')}: {value}" for name, value in values.items() if value is not None]
+    said = json.dumps(values)
+    if sys.stdout.isatty():
+        said = "\n".join(f"{name.replace('_', ' ')}: {value}" for name, value in values.items() if value is not None)
     with contextlib.suppress(BrokenPipeError):
-        print("\n".join(words) if sys.stdout.isatty() else json.dumps(values), flush=True)
+        print(said, flush=True)
 
 
 def end_with_parent(parent_pid: int) -> None:

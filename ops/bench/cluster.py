@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,10 +102,11 @@ class BenchCluster:
 
 
 @contextlib.asynccontextmanager
-async def running_cluster(log_dir: Path) -> AsyncIterator[BenchCluster]:
+async def running_cluster() -> AsyncIterator[BenchCluster]:
     """Start everything; it ends with the context."""
     children: dict[str, Child] = {}
     async with contextlib.AsyncExitStack() as stack:
+        log_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fmsg-bench-")))
 
         async def start(name: str, arguments: Sequence[str], **env: str) -> Child:
             child = await Child.start(name, *arguments, env=env, log_dir=log_dir)

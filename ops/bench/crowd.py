@@ -17,13 +17,13 @@ from typing import Any
 
 from ops.bench.cluster import running_cluster
 from ops.bench.figures import Scene
-from ops.bench.measure import Cost, between, cost_of, total
+from ops.bench.measure import between, costs_of, total
 from ops.bench.sizes import Size
 from ops.bench.waiters import Waiters
-from ops.processes import Child, ChildFailed, announce
+from ops.processes import Child, announce
 
 JOIN_S = 3_600.0
-"""Longest that a fleet's callers may take until all of them wait."""
+"""Longest that a fleet's callers may take until all of them wait, and from there until all have renewed their wait."""
 LOOK_S = 0.5
 """Between looks whether every wait has run out."""
 
@@ -43,17 +43,16 @@ async def crowd(size: Size) -> Scene:
     async with contextlib.AsyncExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fmsg-crowd-")))
         began_s = time.monotonic()
-        parts = []
+        parts: list[Child] = []
         for number in range(size.crowd_fleets):
-            # Their keys are made one after the other: the first fleets' callers wait meanwhile.
             part = await Child.start(f"part-{number}", "bench", "--size", size.name, "--part", env={}, log_dir=logs)
             stack.push_async_callback(part.stop)
             parts.append(part)
-        held = [await _told(part, "held") for part in parts]
+        held = [(await part.announcement("held", within_s=JOIN_S))[0] for part in parts]
         scene.note("held at the same time, as the fronts count", sum(one["held"] for one in held), "")
         scene.note("until all of them waited", time.monotonic() - began_s, "s")
         await _measure(scene, size, held, wanted)
-        ends = [await _told(part, "renewed") for part in parts]
+        ends = [(await part.announcement("renewed", within_s=JOIN_S))[0] for part in parts]
         scene.note("callers whose wait ran out and was renewed", sum(one["renewed"] for one in ends), "")
         scene.note("held at the end", sum(one["held"] for one in ends), "")
         scene.note("connections cut or calls refused", sum(one["failed"] for one in ends), "")
@@ -61,28 +60,18 @@ async def crowd(size: Size) -> Scene:
     return scene
 
 
-async def _told(part: Child, key: str) -> dict[str, Any]:
-    """What a part says when it has come so far."""
-    async with asyncio.timeout(JOIN_S):
-        while True:
-            with contextlib.suppress(ChildFailed):
-                return (await part.announcement(key))[0]
-            if not part.running:
-                raise ChildFailed(f"{part.name} ended:\n{part.tail()}")
-
-
 async def _measure(scene: Scene, size: Size, held: list[dict[str, Any]], wanted: int) -> None:
     """Memory of all processes of a kind per caller, and what they use of a core while nothing happens but renewals."""
     pids = {f"{name} {number}": pid for number, one in enumerate(held) for name, pid in one["pids"].items()}
-    before = {name: cost_of(pid) for name, pid in pids.items()}
+    before = costs_of(pids)
     await asyncio.sleep(size.idle_s)
-    after = {name: cost_of(pid) for name, pid in pids.items()}
+    after = costs_of(pids)
     memory: Counter[str] = Counter()
     for name, cost in after.items():
         memory[name.partition(" ")[0]] += cost.rss_bytes
     for kind, rss_bytes in memory.items():
         scene.note(f"{kind} memory per caller, all of it", rss_bytes / wanted / 1000, "kB")
-    spent: Cost = total(between(before, after).values())
+    spent = total(between(before, after).values())
     scene.note("CPU of all processes while held, renewals included", spent.cpu_s / size.idle_s * 100, "% of a core")
 
 
@@ -91,9 +80,7 @@ async def crowd_part(size: Size) -> None:
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    async with contextlib.AsyncExitStack() as stack:
-        logs = stack.enter_context(tempfile.TemporaryDirectory(prefix="fmsg-crowd-"))
-        cluster = await stack.enter_async_context(running_cluster(Path(logs)))
+    async with running_cluster() as cluster:
         people = await cluster.callers(size.crowd_each)
         waiters = Waiters(cluster, timeout_seconds=size.crowd_wait_s, settle_seconds=0)
         await waiters.join(people)

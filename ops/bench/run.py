@@ -8,9 +8,8 @@ import importlib.util
 import os
 import platform
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -127,7 +126,7 @@ async def play(options: BenchOptions, *, say: Callable[[str], None] | None = Non
         if options.url is not None:
             shared = await _remote(options)
         elif not size.own_clusters:
-            shared = await stack.enter_async_context(_cluster())
+            shared = await stack.enter_async_context(running_cluster())
         for name in SCENARIOS:
             if name in wanted:
                 scene_s = time.monotonic()
@@ -159,7 +158,7 @@ async def _played(name: str, size: Size, target: BenchTarget | None) -> Scene:
     if name == CROWD:
         return await crowd(size)
     if target is None:
-        async with _cluster() as cluster:
+        async with running_cluster() as cluster:
             return await _played(name, size, cluster)
     if name != STDIO:
         return await PLAYS[name](target, size)
@@ -167,13 +166,6 @@ async def _played(name: str, size: Size, target: BenchTarget | None) -> Scene:
         raise BenchRefused("stdio: a server that runs already cannot be started; leave out --url or this scenario")
     key = await target.control("create_key", address="@desk@bench.test")
     return await start(size, {"FMSG_API_URL": target.api_url, "FMSG_API_KEY": key})
-
-
-@contextlib.asynccontextmanager
-async def _cluster() -> AsyncIterator[BenchCluster]:
-    with tempfile.TemporaryDirectory(prefix="fmsg-bench-") as logs:
-        async with running_cluster(Path(logs)) as cluster:
-            yield cluster
 
 
 async def _remote(options: BenchOptions) -> BenchTarget:

@@ -86,7 +86,8 @@ async def _measure(
 ) -> None:
     at = f"{tool}, {len(keys)} connection{'s' if len(keys) > 1 else ''}"
     clients = await connect_all(target.mcp_url, keys)
-    path, yardstick = BARE_PATHS.get(tool), list[BenchClient]()
+    path = BARE_PATHS.get(tool)
+    yardstick: list[BenchClient] = []
     if target.bare_url is not None and path is not None:
         yardstick = await connect_all(target.bare_url, keys, path=path)
     rates: list[float] = []
