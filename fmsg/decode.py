@@ -196,8 +196,7 @@ def _tidy(message: Message) -> Message:
     """``pid`` 0 means none, and a hash that is none is left out."""
     if message.pid != 0 and message.sha256 is None and not message.add_to:
         return message
-    add_to = _batches(message) if message.add_to else message.add_to
-    return replace(message, pid=message.pid or None, sha256=digest(message.sha256), add_to=add_to)
+    return replace(message, pid=message.pid or None, sha256=digest(message.sha256), add_to=_batches(message))
 
 
 def _batches(message: Message | ThreadMessage) -> tuple[AddToBatch, ...]:

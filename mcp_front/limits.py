@@ -38,10 +38,11 @@ class OverBudget(Exception):
 
 
 def free_frames(error: BaseException) -> None:
-    """Free what the functions held that an error has come out of: a body, a file.
+    """Free what the functions held that an error has come out of, such as a body.
 
     A caught error keeps them alive as long as it lives, and in a cycle until a full garbage collection. Their bytes are
-    on no budget any more. The lines of the traceback stay.
+    on no budget any more. The lines of the traceback stay. Not for an error that other tasks get, too: a coroutine of
+    theirs that still runs would be ended.
     """
     cause: BaseException | None = error
     while cause is not None:

@@ -393,7 +393,7 @@ def _parse(variable: Variable, kind: Any, text: str) -> Any:
     if typing.get_origin(kind) is tuple:
         return tuple(part.strip() for part in text.split(",") if part.strip())
     if kind in (int, float):
-        return _number(variable, text, whole=kind is not float)
+        return _number(variable, text, whole=kind is int)
     return text
 
 
