@@ -165,7 +165,8 @@ async def _is_started(server: EmbeddedRedis, restarts: Restarts, stop: asyncio.E
     if pause_s is None:
         raise NoServer(f"redis-server: it ended {GIVEN_UP_AFTER} times in a row. Look at server.log in its directory.")
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), pause_s)
+        async with asyncio.timeout(pause_s):
+            await stop.wait()
     if stop.is_set():
         return False
     try:
@@ -190,5 +191,6 @@ async def _trouble(server: EmbeddedRedis, stop: asyncio.Event) -> str | None:
             elif time.monotonic() - answered_s >= HUNG_S:
                 return f"does not answer for {HUNG_S:g} s"
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), LOOK_EVERY_S)
+            async with asyncio.timeout(LOOK_EVERY_S):
+                await stop.wait()
     return None

@@ -111,7 +111,8 @@ class Child:
         if self.running:
             self.kill(signal.SIGTERM)
             try:
-                await asyncio.wait_for(self.process.wait(), STOP_GRACE_S)
+                async with asyncio.timeout(STOP_GRACE_S):
+                    await self.process.wait()
             except TimeoutError:
                 self.kill()
                 await self.process.wait()

@@ -128,7 +128,8 @@ async def _strike(request: web.Request, route: str) -> web.StreamResponse | None
     delay_s = faults.delay_s(route)
     if delay_s > 0:
         with suppress(TimeoutError):
-            await asyncio.wait_for(faults.released.wait(), delay_s)
+            async with asyncio.timeout(delay_s):
+                await faults.released.wait()
     if faults.hangs(route):
         await hang(request)
         return _cut(request)
@@ -155,7 +156,8 @@ async def hang(request: web.Request) -> None:
     released = request.app[CORE].faults.released
     while request.transport is not None and not request.transport.is_closing():
         with suppress(TimeoutError):
-            await asyncio.wait_for(released.wait(), _LOOK_S)
+            async with asyncio.timeout(_LOOK_S):
+                await released.wait()
             return
 
 

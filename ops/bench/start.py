@@ -112,7 +112,8 @@ async def _start(
         await asyncio.sleep(idle_s)
         memory_mb, own_mb = cost_of(process.pid).rss_bytes / 1e6, own_bytes(process.pid) / 1e6
         process.stdin.close()
-        await asyncio.wait_for(process.wait(), ANSWER_WITHIN_S)
+        async with asyncio.timeout(ANSWER_WITHIN_S):
+            await process.wait()
     finally:
         if process.returncode is None:
             process.kill()

@@ -28,6 +28,7 @@ from tests.attack.host import DOMAIN
 from tests.attack.ordinary import SENDER, Ordinary
 from tests.attack.watch import Watch
 from tests.chaos.calls import Client
+from tests.within import within
 
 MALLORY = f"@mallory@{DOMAIN}"
 """Who attacks, and whom the host lies to."""
@@ -215,7 +216,7 @@ async def _host(scale: float) -> AsyncIterator[dict[str, Any]]:
     finally:
         process.stdin.close()
         try:
-            await asyncio.wait_for(process.wait(), HOST_ENDS_S)
+            await within(process.wait(), HOST_ENDS_S)
         except TimeoutError:
             process.kill()
             await process.wait()

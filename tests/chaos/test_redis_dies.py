@@ -13,6 +13,7 @@ from ledger.port import LedgerUnavailable, NoLedger
 from ledger.redis.topology import connect
 from ledger.values import START, Arrival, Baseline, CallerKey, LedgerState, Seen
 from tests.contract.backends import RedisBackend, redis_backend
+from tests.within import within
 
 pytestmark = pytest.mark.processes
 
@@ -67,7 +68,7 @@ class Writers:
         """Wait until so many more appends were confirmed."""
         self._wanted = self._count + appends
         self._enough.clear()
-        await asyncio.wait_for(self._enough.wait(), 60)
+        await within(self._enough.wait(), 60)
 
 
 @pytest.fixture(params=PROGRAMS)
@@ -130,8 +131,8 @@ async def test_a_listener_is_woken_after_each_crash(server: EmbeddedRedis) -> No
         backend.notifications.listen(CALLERS[0], woken.set)
         async with backend.notifications.running():
             for _ in range(CRASHES):
-                await asyncio.wait_for(woken.wait(), 60)
+                await within(woken.wait(), 60)
                 server.kill()
                 woken.clear()
                 await server.restart_async(empty=False)
-            await asyncio.wait_for(woken.wait(), 60)
+            await within(woken.wait(), 60)

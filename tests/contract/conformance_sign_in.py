@@ -19,6 +19,7 @@ from ledger.seal import SealKeys
 from ops.processes import Child
 from sandbox.host import SandboxHost, serve
 from tests.contract.test_sign_in import by_form
+from tests.within import within
 
 TIMEOUT_S = 120.0
 """For both scenarios; they take seconds."""
@@ -75,4 +76,4 @@ async def _run(node: str, runner: str, out: str, *, url: str, callback: int, key
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(asyncio.wait_for(play(*sys.argv[1:4]), TIMEOUT_S)))
+    sys.exit(asyncio.run(within(play(*sys.argv[1:4]), TIMEOUT_S)))

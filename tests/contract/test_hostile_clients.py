@@ -19,6 +19,7 @@ import pytest
 
 from mcp_front.settings import Budgets
 from sandbox.host import SandboxHost, serve
+from tests.within import within
 
 pytestmark = [
     pytest.mark.processes,
@@ -98,7 +99,7 @@ class Target:
             try:
                 writer.write(data)
                 await writer.drain()
-                return await asyncio.wait_for(reader.read(enough), PATIENCE_S)
+                return await within(reader.read(enough), PATIENCE_S)
             except ConnectionError:
                 return b""
 
@@ -129,7 +130,7 @@ async def slow_bodies(target: Target) -> None:
     async def one() -> None:
         async with target.line() as (reader, writer):
             writer.write(target.post(b"{", length=1000))
-            assert (await asyncio.wait_for(reader.read(100), PATIENCE_S)).startswith(b"HTTP/1.1 408")
+            assert (await within(reader.read(100), PATIENCE_S)).startswith(b"HTTP/1.1 408")
 
     await asyncio.gather(*(one() for _ in range(50)))
 
@@ -214,7 +215,7 @@ async def idle_connections(target: Target) -> None:
     async def one() -> None:
         async with target.line() as (reader, _):
             try:
-                assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+                assert await within(reader.read(), PATIENCE_S) == b""
             except ConnectionError:
                 return
 
@@ -259,12 +260,12 @@ async def target() -> AsyncIterator[Target]:
         assert process.stderr is not None
         log = asyncio.ensure_future(process.stderr.read())
         try:
-            url = (await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)).decode().strip()
+            url = (await within(process.stdout.readline(), PATIENCE_S)).decode().strip()
             yield Target(process.pid, url, host)
         finally:
             process.stdin.close()
             try:
-                await asyncio.wait_for(process.wait(), PATIENCE_S)
+                await within(process.wait(), PATIENCE_S)
             except TimeoutError:
                 process.kill()
                 raise
@@ -284,7 +285,7 @@ async def test_it_is_as_cheap_and_as_small_as_before() -> None:
         async def mean_well() -> None:
             nonlocal meanwhile
             while True:
-                await asyncio.wait_for(front.whoami(session), PATIENCE_S)
+                await within(front.whoami(session), PATIENCE_S)
                 meanwhile += 1
                 await asyncio.sleep(0.05)
 

@@ -14,6 +14,7 @@ from ledger.port import NoLedger, StaleEpoch
 from ledger.values import END, START, Arrival, Baseline, CallerKey, Head, Image, Seen, StreamId
 from tests.contract.backends import Backend
 from tests.contract.conftest import MAX_ENTRIES
+from tests.within import within
 
 ALICE = CallerKey("a" * 32)
 BOB = CallerKey("b" * 32)
@@ -361,8 +362,8 @@ async def test_notifications_tell_of_what_is_new_only(backend: Backend) -> None:
     async with backend.notifications.running():
         connected = getattr(backend.notifications, "connected", None)
         if connected is not None:
-            await asyncio.wait_for(connected.wait(), 10)
-            await asyncio.wait_for(woken.wait(), 10)
+            await within(connected.wait(), 10)
+            await within(woken.wait(), 10)
 
         async def woken_by(caller: CallerKey, *calls: object) -> list[str]:
             """Who is woken when a caller's ledger does what is asked; Bob's marks the end. A hint may come twice."""
@@ -372,7 +373,7 @@ async def test_notifications_tell_of_what_is_new_only(backend: Backend) -> None:
             while "bob" not in told:
                 woken.clear()
                 await backend.ledger.append(BOB, [seen(random.getrandbits(60) + 1)], "push")
-                await asyncio.wait_for(woken.wait(), 10)
+                await within(woken.wait(), 10)
             return sorted({who for who in told if who != "bob"})
 
         append, roots = backend.ledger.append, backend.ledger.set_roots

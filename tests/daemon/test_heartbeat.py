@@ -10,6 +10,7 @@ from daemon.heartbeat import Heartbeat
 from ledger.memory import MemoryFleet
 from ledger.port import Member
 from tests.daemon.world import quick
+from tests.within import within
 
 
 class Time:
@@ -77,7 +78,7 @@ async def test_whoever_wants_to_speak_waits_until_it_may(fleet: MemoryFleet, tim
     await asyncio.sleep(0)
     assert not speaker.done()
     heart.trust()
-    await asyncio.wait_for(speaker, 5.0)
+    await within(speaker, 5.0)
 
 
 async def test_a_beat_counts_from_when_it_was_sent(fleet: MemoryFleet, time: Time) -> None:

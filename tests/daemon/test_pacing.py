@@ -17,6 +17,7 @@ from ledger.connect_slots import reserve_slots
 from ledger.memory import MemoryFleet
 from ledger.port import LedgerUnavailable
 from tests.daemon.world import Bell
+from tests.within import within
 
 
 class Crowd:
@@ -271,7 +272,7 @@ async def test_it_wakes_for_what_is_due_also_when_added_later() -> None:
         schedule.at(far, loop.time() + 3600.0)
         await asyncio.sleep(0)
         schedule.at(near, loop.time() + 0.01)
-        await asyncio.wait_for(near.done.wait(), 5.0)
+        await within(near.done.wait(), 5.0)
         assert not far.done.is_set()
     finally:
         running.cancel()
@@ -284,7 +285,7 @@ async def test_one_faulty_item_does_not_stop_the_others(caplog: pytest.LogCaptur
     try:
         for item in items:
             schedule.at(item, asyncio.get_running_loop().time())
-        await asyncio.wait_for(asyncio.gather(*(item.done.wait() for item in items)), 5.0)
+        await within(asyncio.gather(*(item.done.wait() for item in items)), 5.0)
     finally:
         running.cancel()
     assert "a scheduled step failed" in caplog.text

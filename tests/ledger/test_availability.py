@@ -12,6 +12,7 @@ from ledger.port import Availability, LedgerUnavailable
 from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
 from ledger.values import START, Baseline, CallerKey, Seen
+from tests.within import within
 
 ALICE = CallerKey("a" * 32)
 SEAL = SealKeys.parse(SealKeys.generate())
@@ -55,12 +56,12 @@ async def test_it_is_away_from_a_failure_until_a_write(store: Store, availabilit
     since_s = availability.away_since_s
     assert since_s is not None
     assert since_s >= before_s
-    await asyncio.wait_for(store.probed.wait(), 10)
+    await within(store.probed.wait(), 10)
     availability.failed()
     assert availability.away_since_s == since_s, "it is away since the first failure"
     assert not back.is_set()
     store.away = False
-    await asyncio.wait_for(back.wait(), 10)
+    await within(back.wait(), 10)
     assert not is_away(availability)
     await availability.aclose()
 
@@ -81,7 +82,7 @@ async def test_all_listeners_go_on_spread_over_a_second(store: Store, availabili
     ended = availability.listen(lambda: woken.append(0.0))
     ended()
     availability.failed()
-    await asyncio.wait_for(last.wait(), 20)
+    await within(last.wait(), 20)
     assert woken[-1] - woken[0] > 0.5 * SPREAD_S
     assert 0.0 not in woken
     assert 1.5 * PROBE_S + SPREAD_S < 2.0, "within two seconds"
@@ -102,7 +103,7 @@ async def test_a_fault_of_the_probe_does_not_end_it(
     availability.listen(back.set)
     with caplog.at_level(logging.CRITICAL + 1):
         availability.failed()
-        await asyncio.wait_for(back.wait(), 10)
+        await within(back.wait(), 10)
     await availability.aclose()
 
 
@@ -156,7 +157,7 @@ async def test_a_server_that_reads_and_refuses_writes_is_away_until_it_takes_one
             await store.ping()
         assert not back.is_set()
         await tell(accept)
-        await asyncio.wait_for(back.wait(), 20)
+        await within(back.wait(), 20)
         assert not is_away(store.availability)
         await store.ledger.append(ALICE, [seen(2)], "push")
 
@@ -170,4 +171,4 @@ async def test_a_server_that_is_killed_is_away_until_it_is_there_again() -> None
             await store.ledger.state(ALICE)
         assert is_away(store.availability)
         await server.restart_async(empty=True)
-        await asyncio.wait_for(back.wait(), 20)
+        await within(back.wait(), 20)

@@ -15,6 +15,7 @@ from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
 from ledger.values import CallerKey
 from tests.ledger.redis_backends import BACKENDS, backend_of
+from tests.within import within
 
 ANN = CallerKey("a" * 32)
 BEN = CallerKey("b" * 32)
@@ -76,13 +77,13 @@ class TestOrders:
         stop = store.orders.listen(heard.put_nowait)
         order = Order(what="reconnect", caller=ANN)
         await store.orders.give(order)
-        assert await asyncio.wait_for(heard.get(), 20) == order
+        assert await within(heard.get(), 20) == order
         stop()
         stop()
         again: asyncio.Queue[Order] = asyncio.Queue()
         store.orders.listen(again.put_nowait)
         await store.orders.give(Order(what="rest", caller=BEN))
-        assert (await asyncio.wait_for(again.get(), 20)).what == "rest"
+        assert (await within(again.get(), 20)).what == "rest"
         assert heard.empty()
 
 

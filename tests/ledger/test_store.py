@@ -11,6 +11,7 @@ from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
 from ledger.values import Baseline, CallerKey, Seen
 from tests.fake_redis import FakeTopology
+from tests.within import within
 
 ALICE = CallerKey("a" * 32)
 SEAL = SealKeys.parse(SealKeys.generate())
@@ -50,16 +51,16 @@ async def test_one_reader_serves_ledgers_and_activations(store: Store) -> None:
     store.activations.listen(lambda caller: active.set() if caller == ALICE else None)
     store.notifications.listen(ALICE, grown.set)
     if isinstance(store, RedisStore):
-        await asyncio.wait_for(store.notifications.connected.wait(), 20)
-        await asyncio.wait_for(grown.wait(), 20)
+        await within(store.notifications.connected.wait(), 20)
+        await within(grown.wait(), 20)
         grown.clear()
     await store.activations.activate(
         ALICE, address="@alice@a.test", api_url="https://a.test", token=None, token_expires_at_s=0.0
     )
-    await asyncio.wait_for(active.wait(), 20)
+    await within(active.wait(), 20)
     await store.ledger.begin(ALICE, [], Baseline())
     await store.ledger.append(ALICE, [Seen(id=1, pid=None, root=1, from_="@bob@b.test")], "push")
-    await asyncio.wait_for(grown.wait(), 20)
+    await within(grown.wait(), 20)
 
 
 async def test_a_store_opens_while_redis_is_away() -> None:

@@ -17,6 +17,7 @@ from ledger.values import caller_key
 from mcp_front.callers import KeyCallers, SharedTokenStore
 from mcp_front.settings import FrontSettings
 from sandbox.host import SandboxHost, serve
+from tests.within import within
 
 ANN = "@ann@a.test"
 
@@ -260,8 +261,8 @@ async def test_a_caller_in_use_is_confirmed_ahead_in_the_background(bench: Bench
     await caller.confirm(ahead_s=30.0)
     bench.clock.now += 31
     bench.host.control.hang_next("token")
-    await asyncio.wait_for(caller.confirm(ahead_s=30.0), 5)
-    await asyncio.wait_for(caller.confirm(ahead_s=30.0), 5)
+    await within(caller.confirm(ahead_s=30.0), 5)
+    await within(caller.confirm(ahead_s=30.0), 5)
     await bench.until_asked(times=2)
     bench.host.control.release()
     assert bench.exchanges == 2

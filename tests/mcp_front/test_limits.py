@@ -23,6 +23,7 @@ from mcp_front.limits import (
     upload_limits,
 )
 from mcp_front.settings import MIB, Budgets
+from tests.within import within
 
 ANN, BOB, CAT = CallerKey("ann"), CallerKey("bob"), CallerKey("cat")
 
@@ -163,7 +164,7 @@ class TestByteBudget:
 
     async def test_what_can_never_fit_is_not_waited_for(self) -> None:
         with pytest.raises(OverBudget):
-            await asyncio.wait_for(uploads().take_soon(ANN, 9 * MIB), 1.0)
+            await within(uploads().take_soon(ANN, 9 * MIB), 1.0)
 
     @pytest.mark.parametrize("granted", [False, True])
     async def test_a_waiter_that_is_cancelled_leaves_nothing_behind(self, granted: bool) -> None:
@@ -189,7 +190,7 @@ class TestByteBudget:
         budget.give_back(ANN, 8 * MIB)
         with pytest.raises(asyncio.CancelledError):
             await leaving
-        await asyncio.wait_for(staying, 5)
+        await within(staying, 5)
         budget.give_back(ANN, 8 * MIB)
         assert budget.total == 0
 
@@ -244,7 +245,7 @@ class TestPerCallerLimiter:
             order.append(name)
 
         waiting = [asyncio.ensure_future(third(name)) for name in ("first", "second")]
-        await asyncio.wait_for(limiter.acquire(BOB), 1.0)
+        await within(limiter.acquire(BOB), 1.0)
         limiter.release(BOB)
         assert order == []
         limiter.release(ANN)

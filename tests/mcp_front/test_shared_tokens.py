@@ -20,6 +20,7 @@ from mcp_front.settings import FrontSettings
 from sandbox.host import SandboxHost, serve
 from tests.fake_redis import FakeTopology
 from tests.mcp_front.fakes import ANSWER_S, call, heads, settings
+from tests.within import within
 
 ANN = "@ann@a.test"
 
@@ -128,7 +129,7 @@ async def test_fronts_that_serve_the_same_store_share_tokens(redis_url: str) -> 
                 where.set_result(f"http://{bound}:{port}/mcp")
 
             tasks.create_task(serve_http(settings(api_url), store, http, stop=stop, started=started))
-            url = await asyncio.wait_for(where, ANSWER_S)
+            url = await within(where, ANSWER_S)
             # What the host answers itself needs no exchange to see whether it still accepts the key.
             async with session.post(url, json=call("list_messages"), headers=heads(key)) as answer:
                 assert not (await answer.json())["result"]["isError"]

@@ -9,6 +9,7 @@ import pytest
 import uvloop
 
 from mcp_front.timer_wheel import AT_ONCE, SLACK_S, TimerWheel
+from tests.within import within
 
 
 class Clock:
@@ -175,7 +176,7 @@ async def test_it_runs_on_a_real_loop() -> None:
     rung = asyncio.Event()
     wheel = TimerWheel(now=loop.time, call_at=loop.call_at)
     wheel.add(Bell([], "bell", rung.set), 0.0)
-    await asyncio.wait_for(rung.wait(), 5.0)
+    await within(rung.wait(), 5.0)
 
 
 async def test_more_can_be_added_while_some_are_overdue_on_uvloop() -> None:

@@ -16,6 +16,7 @@ from ledger.seal import SealKeys
 from ledger.store import MemoryStore, RedisStore
 from ops.attended import ASK_AGAIN_S, Readiness, attended
 from ops.settings import Settings
+from tests.within import within
 
 SEAL = SealKeys.parse(SealKeys.generate())
 
@@ -101,7 +102,7 @@ async def test_an_attended_process_is_listed_and_answers_on_its_side_port(
         attended(Settings(), store, stop, role=role, side_port=0) as port,
         aiohttp.ClientSession() as http,
     ):
-        await asyncio.wait_for(announced.wait(), 10)
+        await within(announced.wait(), 10)
         (process,) = await store.processes.present()
         assert (process.role, process.metrics) == (role, f"127.0.0.1:{port}")
         async with http.get(f"http://127.0.0.1:{port}/readyz") as answer:

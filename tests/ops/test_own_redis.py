@@ -17,6 +17,7 @@ import ops.own_redis
 from ledger.embedded import EmbeddedRedis, NoServer
 from ops.own_redis import keep_running, own_redis, private, url_in
 from ops.settings import SettingError
+from tests.within import within
 
 WITHIN_S = 60.0
 
@@ -31,7 +32,7 @@ async def looked_after(server: EmbeddedRedis, *, kept: bool) -> AsyncIterator[as
     finally:
         stop.set()
         if not task.done():
-            await asyncio.wait_for(task, WITHIN_S)
+            await within(task, WITHIN_S)
 
 
 async def runs_again(server: EmbeddedRedis, *, since: int) -> None:
@@ -89,7 +90,7 @@ async def test_a_server_that_cannot_be_started_again_ends_the_process(
         monkeypatch.setattr(server, "restart_async", fail)
         os.kill(pid_of(server), signal.SIGKILL)
         with pytest.raises(NoServer):
-            await asyncio.wait_for(keep_running(server, kept=False, rng=random.Random(1), stop=stop), WITHIN_S)
+            await within(keep_running(server, kept=False, rng=random.Random(1), stop=stop), WITHIN_S)
 
 
 async def test_nothing_is_started_again_while_the_process_stops(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +103,7 @@ async def test_nothing_is_started_again_while_the_process_stops(monkeypatch: pyt
 
         monkeypatch.setattr(server, "restart_async", fail)
         os.kill(pid_of(server), signal.SIGKILL)
-        await asyncio.wait_for(keep_running(server, kept=False, rng=random.Random(1), stop=stop), WITHIN_S)
+        await within(keep_running(server, kept=False, rng=random.Random(1), stop=stop), WITHIN_S)
 
 
 class TestDirectory:

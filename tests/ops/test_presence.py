@@ -13,6 +13,7 @@ from ledger.port import LedgerUnavailable
 from ledger.store import MemoryStore, RedisStore
 from ops.presence import MEAN_OVER_S, ProcessFacts, presence
 from telemetry import metrics
+from tests.within import within
 
 
 class FakeProcesses:
@@ -41,7 +42,7 @@ class FakeProcesses:
         return ()
 
     async def next(self) -> Process:
-        return await asyncio.wait_for(self.said.get(), 20)
+        return await within(self.said.get(), 20)
 
 
 async def test_a_process_is_there_while_it_runs(redis_store: RedisStore) -> None:

@@ -20,6 +20,7 @@ from mcp_front.http.serve import KERNEL_SHARES_OUT
 from mcp_front.settings import Budgets
 from ops.processes import Child, ChildFailed
 from ops.version import version
+from tests.within import within
 
 SEAL_KEY = SealKeys.generate()
 WITHIN_S = 60.0
@@ -136,7 +137,7 @@ async def test_a_port_that_another_fleet_shares_out_is_taken(redis_url: str, tmp
         second = await Child.start(
             "second", "front", env=settings(redis_url) | {"FMSG_MCP_PORT": port}, log_dir=tmp_path
         )
-        assert await asyncio.wait_for(second.process.wait(), WITHIN_S) == 2
+        assert await within(second.process.wait(), WITHIN_S) == 2
         assert "cannot be bound" in second.tail(lines=50)
         await second.stop()
     finally:
@@ -169,6 +170,6 @@ async def test_they_take_no_callers_in_before_there_is_a_redis(tmp_path: Path) -
     try:
         with pytest.raises(ChildFailed, match="cannot_start"):
             await child.announcement("front")
-        assert await asyncio.wait_for(child.process.wait(), WITHIN_S) == 2
+        assert await within(child.process.wait(), WITHIN_S) == 2
     finally:
         await child.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
@@ -20,6 +19,7 @@ from ops.agent import ToolFailed, over_http
 from ops.processes import Child
 from ops.tracing import LAST_S, NoTraces, provider_of, running, wanted
 from sandbox.host import SandboxHost, serve
+from tests.within import within
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 WITHIN_S = 30.0
@@ -159,7 +159,7 @@ async def test_a_collector_that_is_away_keeps_nobody(tmp_path: Path) -> None:
         async with over_http(url, key) as ann:
             assert (await ann.call("whoami"))["address"] == "@ann@here.test"
         began_s = time.monotonic()
-        assert await asyncio.wait_for(child.stop(), WITHIN_S) == 0
+        assert await within(child.stop(), WITHIN_S) == 0
         assert time.monotonic() - began_s < LAST_S + 5.0
 
 

@@ -17,6 +17,7 @@ from ledger.redis.scripts import Scripts
 from ledger.redis.topology import Topology, connect
 from ledger.values import CallerKey
 from tests.fake_redis import FakeTopology
+from tests.within import within
 
 ALICE = CallerKey("a" * 32)
 
@@ -34,7 +35,7 @@ class Wakes:
 
     async def next(self) -> None:
         """Wait for a wake-up, at most for some seconds, and forget it."""
-        await asyncio.wait_for(self._woken.wait(), 20)
+        await within(self._woken.wait(), 20)
         self._woken.clear()
 
 
@@ -186,7 +187,7 @@ PONG = {"type": "pong", "channel": None, "data": b""}
 async def test_silence_is_asked_about(messages: list[dict[str, Any] | None], log: list[str]) -> None:
     topology = Scripted(*messages)
     async with reader(topology).running():
-        await asyncio.wait_for(topology.ended.wait(), 20)
+        await within(topology.ended.wait(), 20)
     assert topology.log == log
     await topology.aclose()
 

@@ -24,6 +24,7 @@ from ledger.values import START, Baseline, CallerKey, Seen
 from tests.conftest import keys_without_ttl
 from tests.contract.backends import RedisBackend, redis_backend
 from tests.redis_setups import cluster, self_signed, tls_in_front, until_cluster, watched
+from tests.within import within
 
 PROGRAMS = [pytest.param(program, id=program.name) for program in packaged_servers()]
 ALICE = CallerKey("a" * 32)
@@ -166,12 +167,12 @@ async def use(backend: RedisBackend, caller: CallerKey = ALICE) -> None:
     woken = asyncio.Event()
     end = backend.notifications.listen(caller, woken.set)
     async with backend.notifications.running():
-        await asyncio.wait_for(backend.notifications.connected.wait(), 20)
-        await asyncio.wait_for(woken.wait(), 20)
+        await within(backend.notifications.connected.wait(), 20)
+        await within(woken.wait(), 20)
         woken.clear()
         await backend.ledger.begin(caller, [seen(1)], Baseline())
         await backend.ledger.append(caller, [seen(2)], "push")
-        await asyncio.wait_for(woken.wait(), 20)
+        await within(woken.wait(), 20)
         assert [arrival.id for arrival in (await backend.ledger.read(caller, START, 10)).entries] == [1, 2]
     end()
 
@@ -241,16 +242,16 @@ async def test_sentinel_replaces_a_killed_primary(program: Path) -> None:
         woken = asyncio.Event()
         backend.notifications.listen(ALICE, woken.set)
         async with backend.notifications.running():
-            await asyncio.wait_for(woken.wait(), 20)
+            await within(woken.wait(), 20)
             woken.clear()
             setup.primary.kill()
             appended = await eventually(lambda: backend.ledger.append(ALICE, [seen(3)], "push"))
             assert appended.state.held == 3
-            await asyncio.wait_for(woken.wait(), 20)
-            await asyncio.wait_for(backend.notifications.connected.wait(), 20)
+            await within(woken.wait(), 20)
+            await within(backend.notifications.connected.wait(), 20)
             woken.clear()
             await eventually(lambda: backend.ledger.append(ALICE, [seen(4)], "push"))
-            await asyncio.wait_for(woken.wait(), 20)
+            await within(woken.wait(), 20)
         assert keys_without_ttl(setup.replica) == []
 
 

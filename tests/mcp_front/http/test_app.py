@@ -15,6 +15,7 @@ from mcp_front.http.app import DOCUMENTATION_URL
 from mcp_front.http.body import BodyReader
 from mcp_front.settings import Budgets
 from tests.mcp_front.fakes import ANSWER_S, Front, call, front, heads, request
+from tests.within import within
 
 MODERN_META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -392,7 +393,7 @@ class TestBudgets:
 
                 seen = asyncio.Event()
                 upload = asyncio.ensure_future(running.http.post(running.endpoint, data=body(), headers=headers))
-                await asyncio.wait_for(seen.wait(), ANSWER_S)
+                await within(seen.wait(), ANSWER_S)
                 return upload
 
             async def refused(key: str) -> tuple[Any, dict[str, str]]:

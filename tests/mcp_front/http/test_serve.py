@@ -30,12 +30,13 @@ from mcp_front.http.serve import (
 from mcp_front.settings import Budgets, FrontSettings, HttpSettings
 from tests.mcp_front.fakes import ANSWER_S, Front, call, front, heads
 from tests.mcp_front.raw import post, wire
+from tests.within import within
 
 
 async def start(settings: FrontSettings) -> None:
     """Serve with settings that must not be served."""
     async with HostHttp("http://127.0.0.1:9") as http, MemoryStore() as store:
-        await asyncio.wait_for(serve_http(settings, store, http, stop=asyncio.Event()), ANSWER_S)
+        await within(serve_http(settings, store, http, stop=asyncio.Event()), ANSWER_S)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ async def test_operators_see_how_many_waits_may_be_held(running: Front) -> None:
 
 async def ended(running: Front) -> None:
     """Wait until the front has left."""
-    await asyncio.wait_for(running.ended.wait(), ANSWER_S)
+    await within(running.ended.wait(), ANSWER_S)
 
 
 @pytest.mark.parametrize("sse_after_s", [0.0, 60.0])
@@ -160,7 +161,7 @@ async def test_what_does_not_end_by_itself_is_cut_after_a_while() -> None:
 async def test_a_client_that_takes_nothing_of_its_answer_is_dropped() -> None:
     async with front(budgets=Budgets(write_stall_s=0.5)) as running, wire(running) as one:
         await one.say(post(running.key(), call("much")))
-        assert await asyncio.wait_for(one.reader.readexactly(12), ANSWER_S) == b"HTTP/1.1 200"
+        assert await within(one.reader.readexactly(12), ANSWER_S) == b"HTTP/1.1 200"
         transport = one.writer.transport
         assert isinstance(transport, asyncio.Transport)
         transport.pause_reading()

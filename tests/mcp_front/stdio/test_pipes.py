@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mcp_front.stdio.pipes import LineTooLong, lines_from, sink_to
+from tests.within import within
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ async def test_a_reader_that_has_gone_is_an_error(pipe: tuple[int, int]) -> None
                 await asyncio.sleep(0)
 
         with pytest.raises(ConnectionError):
-            await asyncio.wait_for(write_on(), 5.0)
+            await within(write_on(), 5.0)
 
 
 async def test_a_regular_file_is_written(tmp_path: Path) -> None:

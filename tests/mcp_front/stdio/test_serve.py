@@ -22,6 +22,7 @@ from mcp_front.stdio.serve import serve_stdio
 from mcp_front.tools.tool import Tool
 from sandbox.host import SandboxHost, serve
 from tests.mcp_front.fakes import ANSWER_S, FakeToolbox, call, request
+from tests.within import within
 
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -120,7 +121,7 @@ async def session(
         yield client
         await sink_context.__aexit__(None, None, None)
         os.close(to_server[1])
-        await asyncio.wait_for(client.ended.wait(), ANSWER_S)
+        await within(client.ended.wait(), ANSWER_S)
     os.close(to_server[0])
     os.close(to_client[0])
 
