@@ -25,8 +25,6 @@ PROBE_S = 0.5
 SPREAD_S = 1.0
 """The calls of listeners are spread over so long: each goes on with some commands to a store that is just back."""
 
-_ALL = "all"
-
 
 class ProbedAvailability:
     """`ledger.port.Availability` of a store that can fail. ``probe`` writes, or raises `LedgerUnavailable`."""
@@ -34,7 +32,7 @@ class ProbedAvailability:
     def __init__(self, probe: Callable[[], Awaitable[None]], *, rng: random.Random | None = None) -> None:
         self._probe = probe
         self._rng = rng or random.Random()
-        self._listeners: Listeners[str] = Listeners()
+        self._listeners: Listeners[Callable[[], None]] = Listeners()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._outage = Outage("store", STORE_UP, clock=time.monotonic)
@@ -43,7 +41,8 @@ class ProbedAvailability:
 
     def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` each time the store is back; returns the function that ends it."""
-        return self._listeners.add(_ALL, wake)
+        # Each under a key of its own: to end one of ten thousand under the same key means to search all.
+        return self._listeners.add(wake, wake)
 
     def failed(self) -> None:
         """A command failed: the store counts as away until a probe was written."""

@@ -35,8 +35,8 @@ TRIES = 3
 """Comparisons begun before giving up, where the ledger is lost or loses its tail in the middle of each."""
 SNAPSHOT_ENTRIES = 64
 """Messages that a ledger begins with: enough to resume where an agent stopped reading."""
-SPARE_FOR_DRAFTS = 16
-"""How many more are listed when a ledger begins, since drafts addressed to the caller are listed too."""
+SNAPSHOT_PAGE = SNAPSHOT_ENTRIES + 16
+"""Messages listed when a ledger begins: a few more, since drafts addressed to the caller are listed too."""
 
 
 class ListApi(ThreadApi, Protocol):
@@ -51,16 +51,21 @@ class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one comparison.
 
     ``new`` are the arrivals this call recorded, in order, with the thread roots found by then. ``pages`` is how many
-    list pages were fetched. ``complete`` is False when ``max_pages`` ended the walk. ``began`` says that there was no
-    ledger: the snapshot it began with is no arrival.
+    list pages were fetched. ``complete`` is False when ``max_pages`` ended the walk. ``began_with`` is the page whose
+    snapshot a ledger began with, where there was none: what it holds is no arrival.
     """
 
     new: tuple[Arrival, ...]
     pages: int
     complete: bool
     state: LedgerState
-    began: bool = False
+    began_with: Page | None = None
     host_time_s: float | None = None
+
+    @property
+    def began(self) -> bool:
+        """Whether there was no ledger."""
+        return self.began_with is not None
 
     @property
     def rootless(self) -> tuple[Arrival, ...]:
@@ -139,11 +144,10 @@ async def catch_up(
     was.
     """
     new: dict[int, Arrival] = {}
-    began = False
+    began_with: Page | None = None
     for _ in range(TRIES):
         try:
             state = await ledger.state(caller)
-            host_time_s: float | None = None
             if image is not None:
                 if state is None:
                     state = await ledger.restore(caller, image)
@@ -151,10 +155,16 @@ async def catch_up(
                     # Comparing with the ledger as the image knows it tells whether its end is still there.
                     state = msgspec.structs.replace(state, last=image.state.last)
             if state is None:
-                state, listed, host_time_s = await _begin(api, ledger, caller, address)
-                began = True
-                if listed.newest_id <= state.verified_id:
-                    return CaughtUp(new=(), pages=1, complete=True, state=state, began=True, host_time_s=host_time_s)
+                state, newest_id, began_with = await _begin(api, ledger, caller, address)
+                if newest_id <= state.verified_id:
+                    return CaughtUp(
+                        new=(),
+                        pages=1,
+                        complete=True,
+                        state=state,
+                        began_with=began_with,
+                        host_time_s=began_with.host_time_s,
+                    )
                 # Another process began it a moment before, from an older list.
             walk = _Walk(api, ledger, caller, address, state)
             await walk.run(min_pages=min_pages, max_pages=max_pages)
@@ -169,7 +179,7 @@ async def catch_up(
             pages=walk.pages,
             complete=walk.complete,
             state=state,
-            began=began,
+            began_with=began_with,
             host_time_s=walk.host_time_s,
         )
     raise LedgerUnavailable(
@@ -262,11 +272,9 @@ class _Walk:
         return bool(compared.news)
 
 
-async def _begin(
-    api: ListApi, ledger: Ledger, caller: CallerKey, address: str
-) -> tuple[LedgerState, Baseline, float | None]:
-    """The ledger as it stands then, what was listed to begin it with, and the host's time."""
-    page = await api.list_received(limit=SNAPSHOT_ENTRIES + SPARE_FOR_DRAFTS)
+async def _begin(api: ListApi, ledger: Ledger, caller: CallerKey, address: str) -> tuple[LedgerState, int, Page]:
+    """The ledger as it stands then, the newest id that was listed, and the page to begin it with."""
+    page = await api.list_received(limit=SNAPSHOT_PAGE)
     listed = [seen_from(message, address=address, root=0) for message in page.messages if not message.is_draft]
     lineage = Ancestry(listed)
     if not all(lineage.apply(seen).root for seen in listed):
@@ -274,7 +282,7 @@ async def _begin(
     rooted = [lineage.apply(seen) for seen in listed]
     newest = sorted(rooted, key=lambda seen: seen.id)[-SNAPSHOT_ENTRIES:]
     baseline = baseline_of(page, address=address)
-    return await ledger.begin(caller, in_order(newest), baseline), baseline, page.host_time_s
+    return await ledger.begin(caller, in_order(newest), baseline), baseline.newest_id, page
 
 
 def in_order(seen: Iterable[Seen]) -> list[Seen]:

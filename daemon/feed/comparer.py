@@ -187,5 +187,5 @@ def _joined(one: CaughtUp, other: CaughtUp) -> CaughtUp:
         other,
         new=(*one.new, *other.new),
         pages=one.pages + other.pages,
-        began=one.began or other.began,
+        began_with=one.began_with or other.began_with,
     )

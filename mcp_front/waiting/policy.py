@@ -111,7 +111,8 @@ async def find_now(context: StepContext) -> Start:
     known = await context.ledger.state(context.caller) if context.transport == "websocket" else None
     caught_up = None if known is not None else await context.state.look(context.look)
     start = await context.positions.now(caught_up, elapsed_s=context.elapsed())
-    return msgspec.structs.replace(start, older=await context.positions.older_unread())
+    older = await context.positions.older_unread(caught_up.began_with if caught_up else None)
+    return msgspec.structs.replace(start, older=older)
 
 
 class AgentPolicy:

@@ -20,8 +20,8 @@ import msgspec
 
 from fmsg.address import fold
 from fmsg.errors import FmsgError, Forbidden, NotFound
-from fmsg.message import Message
-from ledger.catch_up import CaughtUp, seen_from
+from fmsg.message import Message, Page
+from ledger.catch_up import SNAPSHOT_PAGE, CaughtUp, seen_from
 from ledger.port import Documents, Ledger, NoLedger
 from ledger.values import END, START, Arrival, CallerKey, Found, Head, LedgerState, Seen, StreamId
 from mcp_front.waiting.backlog import (
@@ -233,15 +233,20 @@ class Positions:
             over=frozenset(entry.id for entry in entries[first_young:] if entry.id not in young),
         )
 
-    async def older_unread(self) -> OlderUnread | None:
-        """What is unread now on the newest page of the list; None where the host does not say so in a moment."""
+    async def older_unread(self, page: Page | None) -> OlderUnread | None:
+        """What is unread now on the newest page of the list; None where the host does not say so in a moment.
+
+        ``page``: that page, where a ledger has just begun with it.
+        """
+        full = PAGE if page is None else SNAPSHOT_PAGE
         try:
             async with asyncio.timeout(OLDER_WITHIN_S):
-                page = await self._api.list_received(limit=PAGE)
+                page = page or await self._api.list_received(limit=PAGE)
         except (TimeoutError, FmsgError):
             return None
         unread = [one for one in page.messages if not (one.is_draft or one.is_reaction or one.read)]
-        return OlderUnread(senders={one.id: fold(one.from_) for one in unread}, more=len(page.messages) == PAGE)
+        more = len(page.messages) + page.skipped >= full
+        return OlderUnread(senders={one.id: fold(one.from_) for one in unread}, more=more)
 
     async def after(self, position: Position) -> Start:
         """Behind a position. Raises `UnknownPosition` for an id the caller neither received nor sent."""

@@ -549,6 +549,19 @@ def test_a_wait_from_now_says_what_it_leaves_unread() -> None:
     run(scenario())
 
 
+def test_a_new_callers_first_wait_begins_the_ledger_and_counts_what_is_older_with_one_page() -> None:
+    async def scenario() -> None:
+        world = World()
+        for message_id in range(1, 101):
+            world.host.put(message_id)
+        first = await world.wait(timeout_s=1.0)
+        assert (first.older_unread, first.older_unread_more, first.after_id) == (80, True, 100)
+        assert world.host.asked["list_received"] == 1
+        await world.close()
+
+    run(scenario())
+
+
 def test_what_a_filter_passed_over_is_counted_and_can_be_gone_back_to() -> None:
     """Three of another sender and one without reply pass; from where the call began an unfiltered wait brings them."""
 
