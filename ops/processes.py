@@ -106,12 +106,12 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signum)
 
-    async def stop(self) -> int:
+    async def stop(self, grace_s: float = STOP_GRACE_S) -> int:
         """End it: SIGTERM, and SIGKILL after a grace. Returns the exit status."""
         if self.running:
             self.kill(signal.SIGTERM)
             try:
-                async with asyncio.timeout(STOP_GRACE_S):
+                async with asyncio.timeout(grace_s):
                     await self.process.wait()
             except TimeoutError:
                 self.kill()

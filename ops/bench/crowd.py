@@ -20,10 +20,12 @@ from ops.bench.figures import Scene
 from ops.bench.measure import between, costs_of, total
 from ops.bench.sizes import Size
 from ops.bench.waiters import Waiters
-from ops.processes import Child, announce
+from ops.processes import STOP_GRACE_S, Child, announce
 
 JOIN_S = 3_600.0
 """Longest that a fleet's callers may take until all of them wait, and from there until all have renewed their wait."""
+PART_GRACE_S = 6 * STOP_GRACE_S
+"""A fleet that ends stops five processes, one after another."""
 LOOK_S = 0.5
 """Between looks whether every wait has run out."""
 
@@ -46,7 +48,7 @@ async def crowd(size: Size) -> Scene:
         parts: list[Child] = []
         for number in range(size.crowd_fleets):
             part = await Child.start(f"part-{number}", "bench", "--size", size.name, "--part", env={}, log_dir=logs)
-            stack.push_async_callback(part.stop)
+            stack.push_async_callback(part.stop, PART_GRACE_S)
             parts.append(part)
         held = [(await part.announcement("held", within_s=JOIN_S))[0] for part in parts]
         scene.note("held at the same time, as the fronts count", sum(one["held"] for one in held), "")

@@ -119,6 +119,9 @@ async def play(options: BenchOptions, *, say: Callable[[str], None] | None = Non
     say = say or (lambda text: print(text, file=sys.stderr, flush=True))
     size = SIZES[options.size]
     wanted = options.scenarios or (SCENARIOS if options.url is None else tuple(PLAYS))
+    if options.url is not None and not set(wanted) <= PLAYS.keys():
+        own = " and ".join(sorted(set(wanted) - PLAYS.keys()))
+        raise BenchRefused(f"--only {own}: it starts servers of its own. Leave out --url, or this scenario.")
     began, began_s, load_before = datetime.now(UTC), time.monotonic(), os.getloadavg()[0]
     scenes: list[Scene] = []
     async with contextlib.AsyncExitStack() as stack:
@@ -163,7 +166,7 @@ async def _played(name: str, size: Size, target: BenchTarget | None) -> Scene:
     if name != STDIO:
         return await PLAYS[name](target, size)
     if not isinstance(target, BenchCluster):
-        raise BenchRefused("stdio: a server that runs already cannot be started; leave out --url or this scenario")
+        raise TypeError(f"{name} needs processes of our own")  # `play` refuses it before
     key = await target.control("create_key", address="@desk@bench.test")
     return await start(size, {"FMSG_API_URL": target.api_url, "FMSG_API_KEY": key})
 

@@ -44,6 +44,8 @@ async def test_a_tiny_run_measures_every_scenario() -> None:
         (BenchOptions(url="https://127.0.0.1:1/mcp", keys="k"), "no TLS"),
         (BenchOptions(url="http://mcp.example.org/mcp", keys="k"), "not this machine"),
         (BenchOptions(url="http://127.0.0.1:1/mcp"), "--keys"),
+        (BenchOptions(url="http://127.0.0.1:1/mcp", keys="k", scenarios=("crowd",)), "servers of its own"),
+        (BenchOptions(url="http://127.0.0.1:1/mcp", keys="k", scenarios=("stdio", "tools")), "--only stdio"),
     ],
 )
 async def test_what_the_bench_does_not_do(options: BenchOptions, told: str) -> None:
