@@ -12,6 +12,8 @@ from bisect import bisect_right
 from collections.abc import Generator, Iterator
 from functools import cache
 
+from ahocorasick_rs import BytesAhoCorasick
+
 from fmsg.credentials import (
     KINDS,
     MARKERS,
@@ -63,7 +65,8 @@ _any_credential = re.compile(
     )
 )
 _find = _any_credential.search
-_any_marker = re.compile(alternation((marker, "") for marker in MARKERS)).search
+_markers = BytesAhoCorasick(marker.encode() for marker in MARKERS)
+"""Nearly all texts have none of them, and it tells so in a tenth of the time that the expression takes."""
 
 
 _by_number = {number: KINDS[int(name.removeprefix("k"))] for name, number in _any_credential.groupindex.items()}
@@ -80,7 +83,7 @@ def redact(text: str) -> tuple[str, int]:
 
     For texts of up to `SHORT_CHARS`; where a text may be longer, an event loop is held by it: `redact_long`.
     """
-    if len(text) <= PIECE_CHARS and _find(text) is None and not _has_unseen(text):
+    if len(text) <= PIECE_CHARS and not suspicious(text):
         return text, 0  # Nearly all texts.
     return at_once(_redacting(text))
 
@@ -106,7 +109,11 @@ def suspicious(text: str) -> bool:
     It can be asked of many strings at once by asking it of the JSON that holds them: no marker is changed by being
     written as JSON. For short texts as `redact`.
     """
-    return _any_marker(text) is not None or (_has_unseen(text) and _any_marker(_UNSEEN_ONE.sub("", text)) is not None)
+    return _has_marker(text) or (_has_unseen(text) and _has_marker(_UNSEEN_ONE.sub("", text)))
+
+
+def _has_marker(text: str) -> bool:
+    return bool(_markers.find_matches_as_indexes(text.encode("utf-8", "surrogatepass")))
 
 
 def scrub_beginning(text: str, limit: int) -> str:

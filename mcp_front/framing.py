@@ -42,6 +42,8 @@ _ACTIVE = re.compile(r"[\[\]<`]")
 MOST_FENCED_CHARS = 128 * 1024
 """Of foreign content in one text block. More is in the structured content alone: no large text is there twice."""
 
+_in_quotes = json.JSONEncoder(ensure_ascii=False).encode
+
 TOKEN_BYTES = 4
 """Of a fence's token. It need not be a secret for long: content was written before the token was drawn."""
 
@@ -83,7 +85,7 @@ def one_line(text: str, *, max_chars: int) -> str:
 
 def quoted(text: str) -> str:
     """The text visible, on one line, in double quotes that it cannot close."""
-    return json.dumps(visible(scrub(text)), ensure_ascii=False)
+    return _in_quotes(visible(scrub(text)))
 
 
 class Report:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import mcp_types
@@ -91,24 +91,24 @@ async def _answered(context: ToolContext, tool: Tool, arguments: Mapping[str, An
 
 def _success(result: ToolResult) -> mcp_types.CallToolResult:
     """Foreign text was scrubbed where it was framed; the rest of the structured content is scrubbed here."""
-    unclean = "\n".join(_unclean(result.structured))
+    unclean: list[str] = []
+    _collect_unclean([result.structured], unclean)
     return mcp_types.CallToolResult(
         content=[mcp_types.TextContent(type="text", text=result.text), *result.blocks],
-        structured_content=_scrubbed(result.structured) if suspicious(unclean) else result.structured,
+        structured_content=_scrubbed(result.structured) if suspicious("\n".join(unclean)) else result.structured,
     )
 
 
-def _unclean(value: Any) -> Iterator[str]:
-    """The texts that were not yet looked at for credentials."""
-    if isinstance(value, str):
-        if not isinstance(value, Clean):
-            yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _unclean(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _unclean(item)
+def _collect_unclean(values: Iterable[Any], unclean: list[str]) -> None:
+    """Add the texts that were not yet looked at for credentials."""
+    for value in values:
+        if isinstance(value, str):
+            if not isinstance(value, Clean):
+                unclean.append(value)
+        elif isinstance(value, dict):
+            _collect_unclean(value.values(), unclean)
+        elif isinstance(value, list):
+            _collect_unclean(value, unclean)
 
 
 def _scrubbed(value: Any) -> Any:

@@ -262,6 +262,11 @@ def test_every_marker_makes_a_text_suspicious_also_within_json(marker: str, arou
     assert suspicious(msgspec.json.encode({"a": ['"', f"{around}{marker}{around}"]}).decode())
 
 
+def test_half_a_surrogate_pair_hides_no_key_and_is_no_trouble() -> None:
+    assert not suspicious("half \ud83d a pair")
+    assert redact(f"\ud83d{KEY} \ud83d") == (f"\ud83d{FMSG} \ud83d", 1)
+
+
 def test_ordinary_words_are_not_suspicious() -> None:
     assert not suspicious("a no_reply of 2026-11-30, well-known and not_a_secret, an id 2502, an address @ann@a.test")
 
