@@ -262,6 +262,12 @@ def test_every_marker_makes_a_text_suspicious_also_within_json(marker: str, arou
     assert suspicious(msgspec.json.encode({"a": ['"', f"{around}{marker}{around}"]}).decode())
 
 
+@pytest.mark.parametrize("marker", [min(MARKERS, key=len), max(MARKERS, key=len)])
+def test_a_marker_is_found_wherever_it_stands_in_a_long_text(marker: str) -> None:
+    for before in range(4096 - len(marker) - 1, 4096 + 2):
+        assert suspicious("é" + "x" * before + marker + "x" * 5000)
+
+
 def test_half_a_surrogate_pair_hides_no_key_and_is_no_trouble() -> None:
     assert not suspicious("half \ud83d a pair")
     assert redact(f"\ud83d{KEY} \ud83d") == (f"\ud83d{FMSG} \ud83d", 1)
