@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed-$(shell cksum requirements-dev.lock pyproject.toml 2
 BESIDE := $(VENV)/.beside-$(shell cksum tests/fmsg_mcpd/neighbours.lock examples/requirements.lock 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check format lock clean bench chaos fleet dashboard waits model conformance picture examples attack skill
+.PHONY: help setup demo test lint types check format lock clean bench bench-compare chaos fleet dashboard waits model conformance picture examples attack skill
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -76,6 +76,9 @@ types: setup ## strict type check, tests included
 
 bench: setup ## measure everything, about 30 minutes; ARGS=--quick: two. Writes docs/performance.md
 	$(BIN)/fmsg-mcpd bench --report docs $(ARGS)
+
+bench-compare: setup ## this tree against a commit, measured in turn: ARGS="main~1 --only tools --rounds 3"
+	$(BIN)/python -m tests.ops.bench.compare $(ARGS)
 
 check: lint types test ## everything CI runs
 
