@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 from redis.asyncio import Redis
@@ -19,7 +20,7 @@ from ledger.embedded import EmbeddedRedis
 from ledger.seal import SealKeys
 from ops.bench.bare import TOKEN_VARIABLE
 from ops.bench.measure import Cost, costs_of
-from ops.bench.target import BenchCaller, StoreState
+from ops.bench.target import HOST, STORE, BenchCaller, StoreState
 from ops.processes import Child
 
 DOMAIN = "bench.test"
@@ -61,6 +62,9 @@ class BenchCluster:
 
     def costs(self) -> dict[str, Cost]:
         return costs_of(self.pids())
+
+    def peers(self) -> dict[int, str]:
+        return {urlsplit(self.redis.url).port or 0: STORE, urlsplit(self.api_url).port or 0: HOST}
 
     async def callers(self, count: int) -> list[BenchCaller]:
         first = len(self._people)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -62,9 +63,26 @@ def own_bytes(pid: int) -> int:
         )
 
 
-def open_files(pid: int) -> int:
-    """Descriptors a process holds."""
-    return len(os.listdir(f"/proc/{pid}/fd"))
+def open_files(pid: int, peers: Mapping[int, str]) -> Counter[str]:
+    """Descriptors a process holds, by what they are: ``to NAME`` for a connection to a port that ``peers`` names."""
+    ports = _remote_ports(pid)
+    found: Counter[str] = Counter()
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        try:
+            link = os.readlink(entry)
+        except FileNotFoundError:
+            continue  # closed meanwhile
+        kind, _, inode = link.partition(":")
+        peer = peers.get(ports.get(inode.strip("[]"), 0))
+        found["file" if link.startswith("/") else kind if peer is None else f"to {peer}"] += 1
+    return found
+
+
+def _remote_ports(pid: int) -> dict[str, int]:
+    """The ports that TCP sockets are connected to, by inode (proc(5): /proc/net/tcp)."""
+    tables = [table for name in ("tcp", "tcp6") if (table := Path(f"/proc/{pid}/net/{name}")).exists()]
+    rows = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]
+    return {fields[9]: int(fields[2].rpartition(":")[2], 16) for fields in rows}
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):

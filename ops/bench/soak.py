@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from fmsg.http import KEEP_ALIVE_S
 from ops.bench.client import BenchClient, CallFailed
 from ops.bench.figures import Scene
 from ops.bench.hold import WARM_UP, warm_up
 from ops.bench.measure import costs_of, open_files
 from ops.bench.sizes import Size
-from ops.bench.target import BenchCaller, BenchTarget, connect, settle
+from ops.bench.target import HOST, STORE, BenchCaller, BenchTarget, connect, settle
 
 CHURN_S = (2.0, 20.0)
 """Lengths of the waits."""
@@ -30,6 +30,10 @@ LOOKS = 60
 
 MAIL_SHARE = 0.002
 """Of the callers that get a message in each tenth of a second."""
+
+
+POOLS = frozenset({f"to {HOST}", f"to {STORE}"})
+"""Connections that are kept: how many there are at one moment is chance, and for a daemon they are its sockets."""
 
 
 class _Counts:
@@ -51,7 +55,7 @@ async def soak(target: BenchTarget, size: Size) -> Scene:
     await warm_up(target, people[:WARM_UP])
     await settle(target, longest_s=size.settle_s)
     pids = target.pids()
-    files_before = {name: open_files(pid) for name, pid in pids.items()}
+    files_before = {name: open_files(pid, target.peers()) for name, pid in pids.items()}
     counts = _Counts()
     rng = random.Random(11)
     began_s = time.monotonic()
@@ -74,8 +78,6 @@ async def soak(target: BenchTarget, size: Size) -> Scene:
     if keys_at:
         scene.series["Redis keys"] = keys_at
     await settle(target, longest_s=size.settle_s)
-    # Connections to the host are kept for a while after their last use; they are no leftovers.
-    await asyncio.sleep(min(KEEP_ALIVE_S + 5.0, size.soak_s / 10))
     _growth(scene, size)
     scene.note("waits", counts.waits, "")
     scene.note("of them ran out", counts.timeouts, "")
@@ -145,18 +147,21 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-async def _left_over(scene: Scene, target: BenchTarget, files_before: dict[str, int], callers: int) -> None:
+async def _left_over(scene: Scene, target: BenchTarget, files_before: dict[str, Counter[str]], callers: int) -> None:
     held = await target.held()
     if held is not None:
         scene.note("waits still held", held, "")
     stats = await target.host_stats()
-    sockets = 0 if stats is None else int(stats["open_sockets"])
-    scene.note("event sockets open (active callers keep theirs)", sockets, "")
+    if stats is not None:
+        scene.note("event sockets open (active callers keep theirs)", int(stats["open_sockets"]), "")
     for name, pid in target.pids().items():
-        left = open_files(pid) - files_before[name]
-        if name == "daemon":
-            left -= sockets - WARM_UP
-        scene.note(f"{name} descriptors more than before, event sockets left out", left, "")
+        files = open_files(pid, target.peers())
+        files.subtract(files_before[name])
+        for kind, more in sorted(files.items()):
+            if more:
+                scene.note(f"{name} descriptors more than before: {kind}", more, "")
+        left = sum(more for kind, more in files.items() if kind not in POOLS)
+        scene.note(f"{name} descriptors more than before, neither to Redis nor to the host", left, "")
     if (store := await target.store()) is not None:
         scene.note("Redis keys per caller", store.keys / callers, "")
         scene.note("Redis keys without a TTL", store.lasting, "")

@@ -13,6 +13,9 @@ import msgspec
 from ops.bench.client import BenchClient, CallFailed
 from ops.bench.measure import Cost, costs_of
 
+HOST, STORE = "the host", "Redis"
+"""What `BenchTarget.peers` names: connections to both are kept in pools."""
+
 
 class BenchCaller(msgspec.Struct, frozen=True, kw_only=True):
     """A caller of the bench."""
@@ -53,6 +56,10 @@ class BenchTarget(Protocol):
 
     def costs(self) -> dict[str, Cost]:
         """What each of them has cost so far."""
+        ...
+
+    def peers(self) -> dict[int, str]:
+        """What they are connected to, by port, as far as known."""
         ...
 
     async def callers(self, count: int) -> list[BenchCaller]:
@@ -137,6 +144,9 @@ class RunningServer:
 
     def costs(self) -> dict[str, Cost]:
         return costs_of(self._pids)
+
+    def peers(self) -> dict[int, str]:
+        return {}
 
     async def callers(self, count: int) -> list[BenchCaller]:
         if count > len(self._people):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 
 import pytest
@@ -31,10 +32,12 @@ def test_a_process_that_has_ended_cannot_be_read() -> None:
 
 
 @linux
-def test_an_open_file_is_counted() -> None:
-    before = open_files(os.getpid())
-    with open(os.devnull):
-        assert open_files(os.getpid()) == before + 1
+def test_open_files_are_counted_by_what_they_are() -> None:
+    before = open_files(os.getpid(), {})
+    with open(os.devnull), socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            assert open_files(os.getpid(), {port: "Redis"}) - before == {"file": 1, "socket": 1, "to Redis": 1}
 
 
 @linux
