@@ -9,7 +9,8 @@ carries every text of the thread. Hosts without that route are walked along ``pi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections import ChainMap
+from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -42,6 +43,10 @@ LOOK_UP = 200
 """Ids looked up in the ledger at once: one script blocks every other caller of that Redis node."""
 
 
+Roots = dict[int, int]
+"""The root of each message's thread, by the message's id."""
+
+
 class ThreadApi(Protocol):
     """What finding roots needs of `fmsg.webapi.WebApi`."""
 
@@ -59,11 +64,11 @@ class ThreadApi(Protocol):
 
 
 class Ancestry:
-    """What is known of who replies to whom, without asking anybody."""
+    """What is known of who replies to whom, without asking anybody. ``known``: roots by message id, only read."""
 
-    def __init__(self, entries: Iterable[Seen | Arrival] = ()) -> None:
+    def __init__(self, entries: Iterable[Seen | Arrival] = (), known: Roots | None = None) -> None:
         self._parents: dict[int, int | None] = {}
-        self._roots: dict[int, int] = {}
+        self._roots: MutableMapping[int, int] = ChainMap({}, known) if known else {}
         for entry in entries:
             self.learn(entry.id, pid=entry.pid, root=entry.root)
 
@@ -108,9 +113,11 @@ class Ancestry:
         return seen if seen.root else msgspec.structs.replace(seen, root=self.climb(seen.id)[0])
 
 
-async def sort_out(ledger: Ledger, caller: CallerKey, pending: Sequence[Seen | Arrival]) -> Ancestry:
-    """What the messages themselves and the ledger say of their roots; no request to the host."""
-    lineage = Ancestry(pending)
+async def sort_out(
+    ledger: Ledger, caller: CallerKey, pending: Sequence[Seen | Arrival], known: Roots | None = None
+) -> Ancestry:
+    """What the messages themselves, ``known`` and the ledger say of their roots; no request to the host."""
+    lineage = Ancestry(pending, known)
     await _ask_ledger(ledger, caller, lineage, pending)
     return lineage
 
@@ -134,7 +141,8 @@ async def resolve_roots(
     pending: Sequence[Seen | Arrival],
     *,
     last_try: bool = False,
-) -> dict[int, int]:
+    known: Roots | None = None,
+) -> Roots:
     """The roots of the messages by id; 0 for those that cannot be found yet (not readable yet, host in trouble).
 
     An ancestor that the host keeps from the caller ends the line where the host names no root: the highest reachable
@@ -142,7 +150,7 @@ async def resolve_roots(
 
     Raises only what the ledger raises.
     """
-    lineage = await sort_out(ledger, caller, pending)
+    lineage = await sort_out(ledger, caller, pending, known)
     search = _RootSearch(api, ledger, caller, lineage, last_try=last_try)
     await search.run(pending)
     return {entry.id: entry.root or lineage.climb(entry.id)[0] for entry in pending}

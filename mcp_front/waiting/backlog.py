@@ -10,6 +10,7 @@ page is judged by the ids on it. Pages that are to be joined overlap, and where 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -19,7 +20,7 @@ from fmsg.errors import Forbidden, HostMisbehaved, NotFound
 from fmsg.message import Message, Page
 from ledger.catch_up import catch_up, in_order, seen_from
 from ledger.port import Documents, Ledger
-from ledger.thread_roots import Ancestry, ThreadApi
+from ledger.thread_roots import Ancestry, Roots, ThreadApi
 from ledger.unreadable import tell_unreadable
 from ledger.values import END, START, Arrival, CallerKey, Late, LedgerState, Seen, StreamId
 from mcp_front.gather import gather_bounded
@@ -41,6 +42,10 @@ MAX_CALLS = 24
 """Requests of one search. Ten reach the end of a list of 50,000 in the worst case; beyond this the list is no list."""
 MAX_LATE_AT_ONCE = 20
 """Late messages fetched by one call, a request each. Where there are more, the rest comes with the next call."""
+MOST_ROOTS = 200_000
+"""Roots remembered by one process for all callers, 150 B each."""
+MOST_ROOTS_OF_ONE = 20_000
+"""And for one caller: the latest."""
 KIND = "list_positions"
 NAME = "all"
 MAX_LIST_POSITIONS = 64
@@ -137,19 +142,58 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(entry.id for entry in self.entries if entry.id in self.early and entry.sent_at_s <= at_s)
 
 
+class KnownRoots:
+    """Roots of messages from before the ledger, which keeps none of them; by caller, those used last.
+
+    Who reads thousands of old messages, a few a call, would else have their threads looked up again with each call.
+    """
+
+    def __init__(self) -> None:
+        self._callers: OrderedDict[CallerKey, Roots] = OrderedDict()
+        self._count = 0
+
+    def of(self, caller: CallerKey) -> Roots:
+        """The caller's, to be read."""
+        return self._callers.get(caller, {})
+
+    def learn(self, caller: CallerKey, roots: Roots) -> None:
+        """Remember the caller's as long as there is room."""
+        if not roots:
+            return
+        own = self._callers.pop(caller, {})
+        self._count -= len(own)
+        own |= roots
+        if len(own) > MOST_ROOTS_OF_ONE:
+            own = dict(list(own.items())[-MOST_ROOTS_OF_ONE // 2 :])
+        self._callers[caller] = own
+        self._count += len(own)
+        while self._count > MOST_ROOTS:
+            self._count -= len(self._callers.popitem(last=False)[1])
+
+
 async def read_backlog(
-    api: WaitApi, ledger: Ledger, caller: CallerKey, address: str, *, origin: Origin, state: LedgerState
+    api: WaitApi,
+    ledger: Ledger,
+    caller: CallerKey,
+    address: str,
+    *,
+    origin: Origin,
+    state: LedgerState,
+    roots: KnownRoots,
 ) -> Backlog:
     """What comes after ``origin`` and is not in the ledger, as far as a page or two of the list reach.
 
-    ``state`` is the ledger's from before. Messages met on the way that the ledger should hold, since they arrived after
-    it began, are recorded instead. Raises what the host and what the ledger raise.
+    ``state`` is the ledger's from before; ``roots`` learns the roots of what is met. Messages met on the way that the
+    ledger should hold, since they arrived after it began, are recorded instead. Raises what the host and what the
+    ledger raise.
     """
     order = ListOrder(await ledger.late(caller))
     reading = _Reading(api, _Sorter(api, ledger, caller, address, state), order, origin)
     while not await reading.stretch():
         pass  # all of it is in the ledger, or drafts: what is not may still follow
-    return reading.backlog(state)
+    found = reading.backlog(state, roots.of(caller))
+    roots.learn(caller, {entry.id: entry.root for entry in found.entries if entry.root})
+    return found
 
 
 class _Reading:
@@ -203,14 +247,14 @@ class _Reading:
             self._complete, end = False, rank(owed[-1])
         return await self._sorter.fetch(owed), end
 
-    def backlog(self, state: LedgerState) -> Backlog:
+    def backlog(self, state: LedgerState, roots: Roots) -> Backlog:
         """What was found, in the one order."""
         rank, place = self._order.rank, self._place
         entries = sorted(self._found.values(), key=lambda seen: rank(seen.id))
         early = frozenset(seen.id for seen in entries if rank(seen.id) < place)
         met = {self._origin.id, *(seen.id for seen in self._below), *self._passed} if early else set()
         return Backlog(
-            entries=_rooted(entries, returned=self._sorter.returned),
+            entries=_rooted(entries, returned=self._sorter.returned, roots=roots),
             early=early,
             beside=frozenset(id_ for id_ in met if id_ not in self._found and rank(id_) <= place),
             offsets=self._offsets,
@@ -270,9 +314,9 @@ class _Sorter:
         return [seen for seen in missing if seen.id not in compared.news], news
 
 
-def _rooted(listed: Sequence[Seen], *, returned: frozenset[int]) -> tuple[Arrival, ...]:
+def _rooted(listed: Sequence[Seen], *, returned: frozenset[int], roots: Roots) -> tuple[Arrival, ...]:
     """As entries from before any ledger's time: their settle windows are long over."""
-    lineage = Ancestry(listed)
+    lineage = Ancestry(listed, roots)
     entries = (Arrival.of(lineage.apply(seen), START, "snapshot") for seen in listed)
     return tuple(msgspec.structs.replace(entry, returned=entry.id in returned) for entry in entries)
 

@@ -21,6 +21,7 @@ from ledger.deadlines import in_time
 from ledger.port import Documents, Ledger, LedgerError, LedgerUnavailable, Store
 from ledger.values import CallerKey, Head
 from mcp_front.caller import Caller
+from mcp_front.waiting.backlog import KnownRoots
 from mcp_front.waiting.decide import Filters
 from mcp_front.waiting.positions import Positions
 from mcp_front.waiting.request import TRANSIENT, Transport, WaitRequest, WaitSettings, retry_after_s
@@ -329,6 +330,7 @@ class Shared:
         self.clock = clock
         self.rng = rng
         self.daemons = LiveDaemons(store, cache_s=settings.feed_cache_s, absent_s=settings.no_feed_cache_s)
+        self.known_roots = KnownRoots()
         self._callers: OrderedDict[CallerKey, CallerState] = OrderedDict()
 
     @property
@@ -397,6 +399,7 @@ class Participant:
             look=partial(self.state.look, self._compare),
             last_reset=self.state.last_reset,
             handed_out=self.state.handed_out,
+            roots=shared.known_roots,
         )
         self.state.join(wake)
         self._ends = (store.notifications.listen(caller.key, wake), store.availability.listen(store_is_back))

@@ -27,6 +27,7 @@ from ledger.values import END, START, Arrival, CallerKey, Found, Head, LedgerSta
 from mcp_front.waiting.backlog import (
     PAGE,
     Backlog,
+    KnownRoots,
     ListPosition,
     Moved,
     Origin,
@@ -188,6 +189,7 @@ class Positions:
         look: Callable[[], Awaitable[CaughtUp]],
         last_reset: Callable[[str], Awaitable[float | None]],
         handed_out: Mapping[int, Head],
+        roots: KnownRoots,
     ) -> None:
         """``look`` compares the host's list with the ledger now, and begins the ledger where there is none.
 
@@ -202,6 +204,8 @@ class Positions:
         self._look = look
         self._last_reset = last_reset
         self._handed_out = handed_out
+        self.roots = roots
+        """Roots of messages from before the ledger, as far as they were met."""
 
     async def now(self, caught_up: CaughtUp | None, *, elapsed_s: float) -> Start:
         """Behind the newest message there was when the call began, ``elapsed_s`` ago.
@@ -300,7 +304,9 @@ class Positions:
             # The ledger began with an empty inbox and was never trimmed: it holds all there ever was, and an agent that
             # waits for its first message asks from the beginning each time.
             return Backlog(state=state)
-        return await read_backlog(self._api, self._ledger, self._caller, self._address, origin=origin, state=state)
+        return await read_backlog(
+            self._api, self._ledger, self._caller, self._address, origin=origin, state=state, roots=self.roots
+        )
 
     async def _recorded(self, entry: Arrival, state: LedgerState) -> Start:
         """The ledger holds the message but never handed it out: its place is an estimate."""

@@ -562,6 +562,32 @@ def test_a_new_callers_first_wait_begins_the_ledger_and_counts_what_is_older_wit
     run(scenario())
 
 
+def test_catching_up_with_old_threads_asks_for_each_root_once() -> None:
+    """Sixty threads, five hundred messages in turn, from somewhere in the middle on: one search for each thread."""
+
+    async def scenario() -> None:
+        world = World()
+        for message_id in range(1, 501):
+            world.host.put(message_id, pid=message_id - 60 if message_id > 60 else None)
+        await world.feed_goes_live()
+        await asyncio.sleep(60.0)
+        world.host.asked.clear()
+        position, calls, got = 200, 0, set[int]()
+        while len(got) < 300:
+            outcome = await world.wait(after_id=position, timeout_s=1.0, settle_s=0.0)
+            assert outcome.status == "message"
+            got |= set(ids(outcome.ids))
+            position, calls = outcome.after_id, calls + 1
+        assert got == set(range(201, 501))
+        asked = world.host.asked
+        assert asked["thread"] + asked["message"] <= 4 * 60, asked
+        assert asked["list_received"] <= calls + 3
+        assert asked["list_sent"] <= 5
+        await world.close()
+
+    run(scenario())
+
+
 def test_what_a_filter_passed_over_is_counted_and_can_be_gone_back_to() -> None:
     """Three of another sender and one without reply pass; from where the call began an unfiltered wait brings them."""
 
