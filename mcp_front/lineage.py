@@ -6,6 +6,7 @@ answer (FMSG-003).
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,15 +22,22 @@ if TYPE_CHECKING:
 MOST_ANCESTORS = 200
 """Walked one request each: twice the depth at which hosts give up. A deeper lineage is reported as incomplete."""
 
+KnownRoot = Callable[[], Awaitable[int]]
+"""Gives the root of a message's thread without asking the host; 0 where it is not known."""
+
 _NO_THREAD_ANSWER = frozenset({404, 413, 422})
 
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages from the root to ``trigger``. ``complete`` is False where an ancestor is missing."""
+    """The messages from the root to ``trigger``. ``complete`` is False where an ancestor is missing.
+
+    ``skipped``: those between the root and the one after it were not asked for.
+    """
 
     root_id: int
     trigger: ThreadMessage
     complete: bool
+    skipped: bool = False
     messages: tuple[ThreadMessage, ...]
 
     @property
@@ -44,37 +52,50 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(address for address in everyone if address != caller.lower())
 
 
-async def lineage(api: WebApi, message_id: int) -> Lineage:
-    """The lineage of a message. Raises what the Web API raises for the message itself."""
+async def lineage(api: WebApi, message_id: int, *, most: int, known_root: KnownRoot) -> Lineage:
+    """The lineage of a message. Raises what the Web API raises for the message itself.
+
+    Where it has to be walked and its root is known, the root and the newest, ``most`` in all: two agents that talk for
+    long make a thread that no host gives as a whole, and each look at it would take hundreds of requests.
+    """
     try:
         thread = await api.thread(message_id)
     except HostRefused as error:
         if error.status not in _NO_THREAD_ANSWER:
             raise
-        return await _walked(api, message_id)
+        return await _walked(api, message_id, most, known_root)
     messages = thread.messages or ()
     trigger = next((message for message in messages if message.id == message_id), None)
     if trigger is None:
-        return await _walked(api, message_id)
+        return await _walked(api, message_id, most, known_root)
     return Lineage(root_id=thread.root_id, trigger=trigger, complete=thread.complete, messages=messages)
 
 
-async def _walked(api: WebApi, message_id: int) -> Lineage:
+async def _walked(api: WebApi, message_id: int, most: int, known_root: KnownRoot) -> Lineage:
     trigger = from_message(await api.message(message_id))
+    root_id = await known_root()
     upwards = [trigger]
     met = {trigger.id}
-    complete = True
-    while (parent := upwards[-1].pid) is not None:
+    complete, skipped = True, False
+    while not skipped and (parent := upwards[-1].pid) is not None:
         if len(upwards) > MOST_ANCESTORS or parent in met:
             complete = False
             break
+        if root_id and len(upwards) >= most - 1 and parent != root_id:
+            parent, complete, skipped = root_id, False, True
         try:
             upwards.append(from_message(await api.message(parent)))
         except (NotFound, Forbidden):
             upwards.append(ThreadMessage(id=parent, visible=False))
             complete = False
         met.add(parent)
-    return Lineage(root_id=upwards[-1].id, trigger=trigger, complete=complete, messages=tuple(reversed(upwards)))
+    return Lineage(
+        root_id=upwards[-1].id,
+        trigger=trigger,
+        complete=complete,
+        skipped=skipped,
+        messages=tuple(reversed(upwards)),
+    )
 
 
 def from_message(message: Message) -> ThreadMessage:

@@ -13,7 +13,7 @@ import msgspec
 
 from fmsg.errors import Forbidden, NotFound
 from fmsg.message import Message
-from ledger.values import Arrival
+from ledger.values import START, Arrival
 from mcp_front.bodies import NO_TEXT, BodyText, body_text
 from mcp_front.caller import Caller
 from mcp_front.gather import gather_bounded, gather_with
@@ -22,6 +22,9 @@ from mcp_front.lineage import Lineage, lineage
 from mcp_front.render import Fields, message_item
 from mcp_front.topics import TOPICS
 from mcp_front.waiting.decide import thread_of
+
+THREAD_SHOWN = 20
+"""Messages of the thread before the batch that include_thread brings."""
 
 BODY_BYTES = 32_768
 """Of one body; get_message gives more."""
@@ -93,7 +96,7 @@ class FetchedBatch:
             return self._fitting(arrivals)
         await self._fetch(wanted)
         count = self._fitting(arrivals)
-        self.lineage = await self._lineage(arrivals[count - 1].id)
+        self.lineage = await self._lineage(arrivals[count - 1].id, root_id, most=THREAD_SHOWN + count)
         await self._ask_topic(root_id, ids)  # the lineage mostly has it
         return count
 
@@ -124,18 +127,21 @@ class FetchedBatch:
             topic = ""
         TOPICS.put(self._caller.key, root_id, topic)
 
-    async def _lineage(self, message_id: int) -> Lineage | None:
+    async def _lineage(self, message_id: int, root_id: int, *, most: int) -> Lineage | None:
+        async def known_root() -> int:
+            return root_id
+
         try:
-            found = await lineage(self._caller.api, message_id)
+            found = await lineage(self._caller.api, message_id, most=most, known_root=known_root)
         except (NotFound, Forbidden):
             return None
-        if found.complete:
+        if found.complete or found.skipped:
             TOPICS.put(self._caller.key, found.root_id, found.messages[0].topic or "")
         return found
 
     async def _fetch(self, arrivals: Sequence[Arrival]) -> None:
         messages: dict[int, Message] = {}
-        if len(arrivals) > 1:
+        if len(arrivals) > 1 and arrivals[-1].at != START:  # What is older than the ledger is not on the newest page.
             limit = min(HOST_PAGE, len(arrivals) + PAGE_HEADROOM)
             page = await self._caller.api.list_received(limit=limit)
             messages = {message.id: message for message in page.messages if not message.is_draft}

@@ -11,6 +11,7 @@ from msgspec import Meta
 from fmsg.errors import FmsgError, HostRefused
 from fmsg.message import Message, ReadMark, ThreadMessage
 from fmsg.reference import format_reference, parse_reference
+from ledger.port import LedgerError
 from mcp_front import schemas
 from mcp_front.bodies import NO_TEXT, BodyText, body_text
 from mcp_front.failures import failure_of
@@ -34,6 +35,7 @@ from mcp_front.render import (
 from mcp_front.tools.arguments import Arguments, Reference
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.tool import ToolResult, define
+from mcp_front.waiting.threads import held_root
 
 MESSAGE_BODY_BYTES = 65_536
 """Shown of one message unless the caller wants more or less: some 16,000 tokens, a fraction of a model's context."""
@@ -157,7 +159,14 @@ class ShownThread(msgspec.Struct, frozen=True, kw_only=True):
 
 async def shown_thread(context: ToolContext, message_id: int, *, most: int, most_bytes: int) -> ShownThread:
     """The lineage of a message, ``most`` messages of it, ``most_bytes`` of each body."""
-    found = await lineage(context.caller.api, message_id)
+
+    async def known_root() -> int:
+        try:
+            return await held_root(context.store.ledger, context.caller.key, message_id)
+        except LedgerError:
+            return 0
+
+    found = await lineage(context.caller.api, message_id, most=most, known_root=known_root)
     messages = newest_and_root(found.messages, most)
     bodies = await thread_bodies(context, messages, most_bytes)
     return ShownThread(
@@ -220,8 +229,9 @@ def show_thread(report: Report, thread: ShownThread) -> None:
         report.say(f"Message {found.trigger.id} asks for no reply; reply takes allow_no_reply: true for it.")
     else:
         report.say(f'To answer: reply with id "{found.trigger.id}".')
-    if thread.omitted:
-        report.say(f"{thread.omitted} messages after the root are left out; max_messages gives more.")
+    if thread.omitted or found.skipped:
+        count = "Some" if found.skipped else thread.omitted
+        report.say(f"{count} messages after the root are left out; max_messages gives more.")
     elif not found.complete:
         report.say("Some messages are not visible to you.")
     for message, body in thread.shown:

@@ -16,7 +16,7 @@ from mcp_front.lineage import Lineage
 from mcp_front.render import Fields, headline, reference, shown_address, shown_type
 from mcp_front.settings import FrontSettings
 from mcp_front.tools.arguments import Arguments, Filled, Reference
-from mcp_front.tools.batch import Fetched, FetchedBatch
+from mcp_front.tools.batch import THREAD_SHOWN, Fetched, FetchedBatch
 from mcp_front.tools.context import ToolContext
 from mcp_front.tools.names import resolve
 from mcp_front.tools.read import newest_and_root, show_body, show_thread_message, thread_bodies, thread_item
@@ -29,8 +29,6 @@ MOST_SETTLE_S = 60
 """Longer is another conversation, not the same burst."""
 MOST_TIMEOUT_S = 86_400
 """Accepted so that no caller fails over it; a single call is capped far below."""
-THREAD_SHOWN = 20
-"""Messages of the thread before the batch that include_thread brings."""
 THREAD_BODY_BYTES = 4_096
 """Of each of them."""
 SHOWN_PENDING = 5

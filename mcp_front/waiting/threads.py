@@ -21,7 +21,7 @@ async def root_named_by(api: WaitApi, ledger: Ledger, caller: CallerKey, message
     A message the caller cannot read is looked for as what others reply to; if nobody does it is taken for a root, as
     results name invisible roots too. Raises `UnknownThread`, what the host raises in trouble, what the ledger raises.
     """
-    root = await _held(ledger, caller, message_id)
+    root = await held_root(ledger, caller, message_id)
     if root:
         return root
     try:
@@ -31,7 +31,8 @@ async def root_named_by(api: WaitApi, ledger: Ledger, caller: CallerKey, message
     return await _of_readable(api, ledger, caller, message)
 
 
-async def _held(ledger: Ledger, caller: CallerKey, message_id: int) -> int:
+async def held_root(ledger: Ledger, caller: CallerKey, message_id: int) -> int:
+    """The root as the ledger knows it; 0 where it does not. Raises what the ledger raises."""
     try:
         entry = (await ledger.find(caller, [message_id])).entries.get(message_id)
     except NoLedger:

@@ -9,7 +9,8 @@ import pytest
 
 from fmsg.errors import FmsgError, HostFailed, NotFound, refusal
 from fmsg.message import AddToBatch, Message, Thread, ThreadMessage
-from mcp_front.lineage import MOST_ANCESTORS, from_message, lineage, to_message
+from mcp_front.lineage import MOST_ANCESTORS, Lineage, from_message, to_message
+from mcp_front.lineage import lineage as lineage_of
 from tests.ledger.fake_host import ME, FakeHost
 
 
@@ -30,6 +31,15 @@ def host(messages: Mapping[int, Message | FmsgError], thread: Thread | FmsgError
             return found
 
     return Scripted()
+
+
+async def lineage(api: Any, message_id: int, *, most: int = 1_000, root_id: int = 0) -> Lineage:
+    """The lineage, with a root that the ledger knows or (0) does not."""
+
+    async def known_root() -> int:
+        return root_id
+
+    return await lineage_of(api, message_id, most=most, known_root=known_root)
 
 
 def chain(length: int) -> dict[int, Message | FmsgError]:
@@ -73,6 +83,33 @@ async def test_a_walk_ends_also_in_a_circle_and_in_a_very_deep_thread() -> None:
     found = await lineage(deep, 1000)
     assert found.complete is False
     assert deep.asked["message"] == MOST_ANCESTORS + 1
+
+
+@pytest.mark.parametrize("most", [1, 2, 20])
+async def test_of_a_very_deep_thread_with_a_known_root_only_what_is_wanted_is_asked_for(most: int) -> None:
+    deep = host(chain(1000), refusal(422, "thread_too_deep"))
+    found = await lineage(deep, 1000, most=most, root_id=1)
+    newest = list(range(1000 - max(most - 2, 0), 1001))
+    assert [message.id for message in found.messages] == [1, *newest]
+    assert (found.root_id, found.complete, found.skipped) == (1, False, True)
+    assert deep.asked["message"] == len(newest) + 1
+
+
+async def test_a_known_root_that_has_a_parent_itself_ends_the_walk() -> None:
+    """It stands for a root that nobody can reach; and one that is gone is told as not visible."""
+    found = await lineage(host(chain(300), refusal(422, "no")), 300, most=3, root_id=50)
+    assert ([message.id for message in found.messages], found.root_id) == ([50, 299, 300], 50)
+    gone = host(chain(300) | {1: refusal(404, "no")}, refusal(422, "no"))
+    assert [message.visible for message in (await lineage(gone, 300, most=3, root_id=1)).messages] == [
+        False,
+        True,
+        True,
+    ]
+
+
+async def test_a_thread_that_is_not_so_deep_is_whole_with_a_known_root_too() -> None:
+    found = await lineage(host(chain(20), refusal(404, "no")), 20, most=20, root_id=1)
+    assert (len(found.messages), found.complete, found.skipped) == (20, True, False)
 
 
 async def test_an_answer_without_the_message_itself_is_not_believed() -> None:

@@ -116,6 +116,23 @@ async def test_a_thread_on_an_older_host_is_walked(older_world: World) -> None:
     assert [message["body"] for message in thread["messages"]] == ["one", "two"]
 
 
+async def test_of_a_thread_too_deep_for_the_host_the_root_and_the_newest_are_shown(world: World, ann: Agent) -> None:
+    """The ledger knows the root. What lies between is not asked for, and said to be left out."""
+    line: list[int] = []
+    for number in range(130):
+        parent = line[-1] if line else None
+        line.append(world.here.deliver("@x@there.test", [ann.address], body=f"m{number}", pid=parent, topic="Long"))
+        if not number:
+            await ann.call("wait_for_message", timeout_seconds=0)  # its ledger begins
+    await ann.call("wait_for_message", timeout_seconds=5, settle_seconds=0, after_id=str(line[0]))
+    world.here.reset_stats()
+    thread = await ann.call("get_thread", id=str(line[-1]), max_messages=5)
+    assert (thread["root_id"], thread["complete"], thread["thread_topic"]) == (str(line[0]), False, "Long")
+    assert [message["body"] for message in thread["messages"]] == ["m0", "m126", "m127", "m128", "m129"]
+    assert "Some messages after the root are left out; max_messages gives more." in thread.text
+    assert world.here.stats()["requests"]["get"] == 5
+
+
 async def test_an_invisible_ancestor_makes_a_thread_incomplete(world: World, ann: Agent, cat: Agent) -> None:
     dan = world.agent("dan")
     root_id = await ann.send(cat, "between us")
