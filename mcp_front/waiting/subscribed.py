@@ -131,6 +131,11 @@ class SubscriptionRecord:
         self.acknowledgement = meaning
         return True
 
+    @property
+    def owes_acknowledgement(self) -> bool:
+        """Whether what the call's ``after_id`` acknowledges is not recorded yet."""
+        return self._began_seq is None
+
     def own_delivery(self) -> SubscriptionDelivery | None:
         """What was stored for this call although it never heard so."""
         mine = [one for one in (self.state.outstanding if self.state else ()) if one.by == self.call]
@@ -177,8 +182,8 @@ class SubscriptionPolicy:
 
     @property
     def position_id(self) -> int | None:
-        if self._record.state is None:
-            return self._after_id
+        if self._record.state is None or (self._after_id is not None and self._record.owes_acknowledgement):
+            return self._after_id  # passed again it means the same
         return harmless_after_id(self._record.state, self._after_id)
 
     @property

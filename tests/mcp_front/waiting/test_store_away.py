@@ -184,6 +184,29 @@ def test_with_neither_store_nor_host_a_call_that_begins_now_has_no_position() ->
     run(scenario())
 
 
+@failures
+def test_an_acknowledgement_that_the_store_did_not_take_is_passed_back(how: str) -> None:
+    """The answer of a call that could record nothing names what the agent passed: so the next call acknowledges it."""
+
+    async def scenario() -> None:
+        world, store = await live_world()
+        await world.wait(subscription="s", after_id=4, timeout_s=0.0)
+        await world.arrive(5)
+        position = (await world.wait(subscription="s", after_id=4, timeout_s=5.0, settle_s=0.0)).after_id
+        assert position == 5
+        fail(store, how)
+        for _ in range(2):
+            outcome = await world.wait(subscription="s", after_id=position, timeout_s=3.0, settle_s=0.0)
+            assert (outcome.status, outcome.after_id, outcome.notes) == ("timeout", 5, (STORE_AWAY,))
+        fail(store, "not at all")
+        await world.arrive(6)
+        outcome = await world.wait(subscription="s", after_id=outcome.after_id, timeout_s=5.0, settle_s=0.0)
+        assert (ids(outcome.ids), outcome.redelivered) == ([6], frozenset())
+        await world.close()
+
+    run(scenario())
+
+
 def test_a_store_that_refuses_one_caller_holds_only_that_one() -> None:
     """One node of a cluster is down: the others' waits are not woken again and again."""
 
