@@ -57,4 +57,6 @@ async def gather_with(work: Awaitable[object], other: Coroutine[Any, Any, _Answe
         if not task.done():
             task.cancel()
             await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # where both failed, the work's failure is raised; the loop must not complain of this one
         del task  # An exception refers to this frame: it must not refer to the exception, too.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -66,6 +67,26 @@ async def endless(ended: asyncio.Event) -> int:
     finally:
         ended.set()
     return 7
+
+
+async def test_where_both_fail_one_failure_is_raised_and_nobody_complains_of_the_other() -> None:
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    failed = asyncio.Event()
+
+    async def other() -> int:
+        failed.set()
+        raise LookupError("the other")
+
+    async def work() -> None:
+        await failed.wait()
+        await asyncio.sleep(0)
+        raise LookupError("the work")
+
+    with pytest.raises(LookupError, match="the work"):
+        await gather_with(work(), other())
+    gc.collect()
+    assert complaints == []
 
 
 async def test_where_the_work_fails_what_went_on_beside_it_is_ended() -> None:
