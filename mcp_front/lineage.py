@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST_ANCESTORS = 200
 """Walked one request each: twice the depth at which hosts give up. A deeper lineage is reported as incomplete."""
 
-KnownRoot = Callable[[], Awaitable[int]]
+RootLookup = Callable[[], Awaitable[int]]
 """Gives the root of a message's thread without asking the host; 0 where it is not known."""
 
 _NO_THREAD_ANSWER = frozenset({404, 413, 422})
@@ -52,7 +52,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(address for address in everyone if address != caller.lower())
 
 
-async def lineage(api: WebApi, message_id: int, *, most: int, known_root: KnownRoot) -> Lineage:
+async def lineage(api: WebApi, message_id: int, *, most: int, look_up_root: RootLookup) -> Lineage:
     """The lineage of a message. Raises what the Web API raises for the message itself.
 
     Where it has to be walked and its root is known, the root and the newest, ``most`` in all: two agents that talk for
@@ -63,17 +63,17 @@ async def lineage(api: WebApi, message_id: int, *, most: int, known_root: KnownR
     except HostRefused as error:
         if error.status not in _NO_THREAD_ANSWER:
             raise
-        return await _walked(api, message_id, most, known_root)
+        return await _walked(api, message_id, most, look_up_root)
     messages = thread.messages or ()
     trigger = next((message for message in messages if message.id == message_id), None)
     if trigger is None:
-        return await _walked(api, message_id, most, known_root)
+        return await _walked(api, message_id, most, look_up_root)
     return Lineage(root_id=thread.root_id, trigger=trigger, complete=thread.complete, messages=messages)
 
 
-async def _walked(api: WebApi, message_id: int, most: int, known_root: KnownRoot) -> Lineage:
+async def _walked(api: WebApi, message_id: int, most: int, look_up_root: RootLookup) -> Lineage:
     trigger = from_message(await api.message(message_id))
-    root_id = await known_root()
+    root_id = await look_up_root()
     upwards = [trigger]
     met = {trigger.id}
     complete, skipped = True, False

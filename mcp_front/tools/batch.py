@@ -128,11 +128,11 @@ class FetchedBatch:
         TOPICS.put(self._caller.key, root_id, topic)
 
     async def _lineage(self, message_id: int, root_id: int, *, most: int) -> Lineage | None:
-        async def known_root() -> int:
+        async def look_up_root() -> int:
             return root_id
 
         try:
-            found = await lineage(self._caller.api, message_id, most=most, known_root=known_root)
+            found = await lineage(self._caller.api, message_id, most=most, look_up_root=look_up_root)
         except (NotFound, Forbidden):
             return None
         if found.complete or found.skipped:

@@ -160,13 +160,13 @@ class ShownThread(msgspec.Struct, frozen=True, kw_only=True):
 async def shown_thread(context: ToolContext, message_id: int, *, most: int, most_bytes: int) -> ShownThread:
     """The lineage of a message, ``most`` messages of it, ``most_bytes`` of each body."""
 
-    async def known_root() -> int:
+    async def look_up_root() -> int:
         try:
             return await held_root(context.store.ledger, context.caller.key, message_id)
         except LedgerError:
             return 0
 
-    found = await lineage(context.caller.api, message_id, most=most, known_root=known_root)
+    found = await lineage(context.caller.api, message_id, most=most, look_up_root=look_up_root)
     messages = newest_and_root(found.messages, most)
     bodies = await thread_bodies(context, messages, most_bytes)
     return ShownThread(

@@ -224,9 +224,9 @@ class Cursor:
             self._asked.update((entry.id, now_s) for entry in entries)
             return True
         patient = all(entry.arrived_at_s + ROOT_PATIENCE_S > now_s for entry in chosen)
-        old = self._positions.roots
+        remembered = self._positions.roots
         roots = await resolve_roots(
-            self._api, self._ledger, self._caller, chosen, last_try=not patient, known=old.of(self._caller)
+            self._api, self._ledger, self._caller, chosen, last_try=not patient, known=remembered.of(self._caller)
         )
         known = {id_: root for id_, root in roots.items() if root}
         self._asked.update((entry.id, now_s) for entry in chosen)
@@ -235,7 +235,7 @@ class Cursor:
             for entry in self.entries
         ]
         held = {entry.id for entry in chosen if entry.at != START}
-        old.learn(self._caller, {id_: root for id_, root in known.items() if id_ not in held})
+        remembered.learn(self._caller, {id_: root for id_, root in known.items() if id_ not in held})
         recorded = {id_: root for id_, root in known.items() if id_ in held}
         if recorded:
             await self._ledger.set_roots(self._caller, recorded)

@@ -36,10 +36,10 @@ def host(messages: Mapping[int, Message | FmsgError], thread: Thread | FmsgError
 async def lineage(api: Any, message_id: int, *, most: int = 1_000, root_id: int = 0) -> Lineage:
     """The lineage, with a root that the ledger knows or (0) does not."""
 
-    async def known_root() -> int:
+    async def look_up_root() -> int:
         return root_id
 
-    return await lineage_of(api, message_id, most=most, known_root=known_root)
+    return await lineage_of(api, message_id, most=most, look_up_root=look_up_root)
 
 
 def chain(length: int) -> dict[int, Message | FmsgError]:

@@ -69,10 +69,7 @@ def compared(before: Sequence[Run], after: Sequence[Run]) -> list[Compared]:
 
 def _figures(run: Run) -> dict[str, Figure]:
     return {
-        f"{scene.name}: {name}": figure
-        for scene in run.scenes
-        for name, figure in scene.figures.items()
-        if figure.unit and "yardstick" not in name
+        f"{scene.name}: {name}": figure for scene in run.scenes for name, figure in scene.figures.items() if figure.unit
     }
 
 
